@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _KEYS = 12
 _LOG = logging.getLogger("simulation")
 _COLUMNS = (Column("k", DataType.parse("BIGINT NOT NULL")), Column("v", DataType.parse("BIGINT")))
+_DELETE_FILES = ("equality", "position")
 _SUBMIT_ENDED = SubmitState("failed", ended=True, claims_over=True)
 
 
@@ -111,7 +112,7 @@ class DagRun:
 
 
 class Operator:
-    """Creates and drops tables, and compacts lake tables."""
+    """Creates, alters and drops tables, and compacts lake tables."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -131,6 +132,8 @@ class Operator:
             for table in world.storage.tables():
                 if self._chance.random() < 0.15:
                     world.lake.compact_slowly(str(table.path), self._chance.choice((0, 100, 5_000, 60_000)))
+                if self._chance.random() < 0.05:
+                    world.storage.set_property(table.path, LAKE_DELETE_FILES.key, self._chance.choice(_DELETE_FILES))
             world.scheduler.sleep(self._chance.randrange(1_000 if len(present) < tables else 200_000))
 
     def _create(self) -> None:
@@ -138,7 +141,7 @@ class Operator:
         path = TablePath("db", f"t{self._created}")
         primary_key = ("k",) if self._chance.random() < 0.75 else ()
         freshness = self._chance.choice(("10s", "3min", "1h"))
-        deletes = self._chance.choice(("equality", "position"))
+        deletes = self._chance.choice(_DELETE_FILES)
         table = self._world.server.create_table(
             path,
             TableDescriptor(

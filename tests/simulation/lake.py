@@ -360,9 +360,9 @@ class Transaction:
         lake.scheduler.sleep(chance.randrange(1, 60))
         if lake.happens(0.01):
             raise java_error("ServiceUnavailableException", "503")
-        if lake.happens(0.04):
+        if lake.happens(0.06):
             # The request is under way, and whoever sent it hears nothing of what becomes of it.
-            if lake.happens(0.5):
+            if lake.happens(0.7):
                 lake.compact(self._content.name)
             head, deltas = self._content.head, list(self.deltas)
             lake.counters["late commits"] += 1

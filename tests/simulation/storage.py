@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableDescriptor, TableInfo, TablePath
@@ -67,6 +67,12 @@ class ModelStorage:
         for number in range(info.descriptor.num_buckets):
             del self._buckets[TableBucket(info.table_id, number)]
         return info
+
+    def set_property(self, path: TablePath, key: str, value: str) -> None:
+        """Alter an option of a table."""
+        info = self.table(path)
+        properties = {**info.descriptor.properties, key: value}
+        self._tables[info.table_id] = replace(info, descriptor=replace(info.descriptor, properties=properties))
 
     def table(self, path: TablePath) -> TableInfo:
         for info in self._tables.values():
