@@ -24,6 +24,12 @@ DEFAULT_CORES: Final = 1
 DEFAULT_MANY_DELETE_FILES: Final = 5
 """Each round of a primary-key table adds delete files. To rewrite its files after each round would cost too much."""
 _SERVER: Final = about("--server", "The tiering server.", metavar="[ID@]HOST:PORT")
+_MIN_INPUT_FILES: Final = about(
+    "--min-input-files", "The smallest number of small files in a bucket that is worth rewriting.", least=2
+)
+_DELETE_FILES: Final = about(
+    "--delete-files", "Rewrite a data file of any size if at least this many delete files apply to it.", least=1
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +46,11 @@ class CompactOptions:
     tables: tuple[TablePath, ...]
     min_input_files: int = field(
         default=DEFAULT_MIN_INPUT_FILES,
-        metadata=about(
-            "--min-input-files", "The smallest number of small files in a bucket that is worth rewriting.", least=2
-        ),
+        metadata=_MIN_INPUT_FILES,
     )
     delete_files: int = field(
         default=DEFAULT_DELETE_FILES,
-        metadata=about(
-            "--delete-files",
-            "Rewrite a data file of any size if at least this many delete files apply to it.",
-            least=1,
-        ),
+        metadata=_DELETE_FILES,
     )
 
     def __post_init__(self) -> None:
@@ -151,17 +151,11 @@ class MaintainOptions:
     )
     min_input_files: int = field(
         default=DEFAULT_MIN_INPUT_FILES,
-        metadata=about(
-            "--min-input-files", "The smallest number of small files in a bucket that is worth rewriting.", least=2
-        ),
+        metadata=_MIN_INPUT_FILES,
     )
     delete_files: int = field(
         default=DEFAULT_MANY_DELETE_FILES,
-        metadata=about(
-            "--delete-files",
-            "Rewrite a data file of any size if at least this many delete files apply to it.",
-            least=1,
-        ),
+        metadata=_DELETE_FILES,
     )
 
     def __post_init__(self) -> None:
