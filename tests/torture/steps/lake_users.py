@@ -48,7 +48,7 @@ def maintain(run: Running, step: Step) -> None:
     if name not in run.lake_exists:
         return
     answer: dict[str, Any] = run.world.call("maintain", table=run.path(name), what=step["what"])
-    if answer["error"] and not _is_known_limit(run, name, step["what"]):
+    if answer["error"] and not _is_known_limit(run, name, step["what"], answer["error"]):
         raise WrongError(f"{step['what']} fails", answer["error"])
     check(run, name, seed=0)
 
@@ -65,7 +65,11 @@ def _alter(run: Running, name: str, change: str) -> bool:
     return True
 
 
-def _is_known_limit(run: Running, name: str, what: str) -> bool:
+def _is_known_limit(run: Running, name: str, what: str, error: str) -> bool:
+    if "S3Object.size()" in error:
+        # Files that are being written have other names in its folder, and are gone before it asks for their size.
+        run.tally.left_out["S3Proxy lists objects without a size while they are written"] += 1
+        return True
     if what == "compact" and any("TIME(" in text for _, text in run.planned(name).columns):
         run.tally.left_out["Spark compacts no table with TIME"] += 1
         return True
