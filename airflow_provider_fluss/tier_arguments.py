@@ -12,7 +12,9 @@ from fluss_tiering.spark.options import OPTIONS
 
 _BY_LEASE: Final = frozenset({"server", "lease_id", "attempt_token", "lease_duration_ms", "outcome_in_status"})
 """What the operator sets itself."""
-_DRAIN: Final = frozenset({"drain", "follow", "time_budget"})
+_DRAIN: Final = frozenset(
+    {"drain", "follow", "time_budget", "maintenance_interval", "maintenance_bytes", "maintenance_cores"}
+)
 """What is for a drain, whose rounds have leases of their own: no sensor could wait for them."""
 
 

@@ -133,6 +133,9 @@ def requests(of: Named) -> dict[str, list[Message]]:
         "LakeTieringHeartbeat": [
             tiering.LakeTieringHeartbeatRequest(tiering_tables=[entry]),
             tiering.LakeTieringHeartbeatRequest(tiering_tables=[other_epoch], failed_tables=[other_epoch]),
+            tiering.LakeTieringHeartbeatRequest(
+                maintained_tables=[tiering.PbLakeMaintenance(table_id=of.table_id, saved_files=1)]
+            ),
         ],
         "PrepareLakeTableSnapshot": [
             tiering.PrepareLakeTableSnapshotRequest(

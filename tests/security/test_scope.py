@@ -74,6 +74,7 @@ KNOWN = {
     "PbScanReqForBucket.table_id": "an id",
     "PbHeartbeatReqForTable.table_id": "an id",
     "PbTableOffsets.table_id": "an id",
+    "PbLakeMaintenance.table_id": "an id",
     "PbLakeTableSnapshotInfo.table_id": "an id",
     "PbLakeTableSnapshotMetadata.table_id": "the id that `tables_req` has too",
     "LakeTieringHeartbeatRequest.force_finished_tables": "ids that `finished_tables` has too",

@@ -6,6 +6,7 @@ from manager_support import Managers
 
 from engine_support import VirtualClock
 from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.wire.tiering import status_to_pb
 
 
 def test_only_tables_that_the_driver_may_see_are_counted(managers: Managers, clock: VirtualClock) -> None:
@@ -25,3 +26,11 @@ def test_the_maintenance_of_a_dropped_table_is_forgotten(managers: Managers) -> 
     managers.tiering.count_maintenance([MaintenanceReport(table.table_id, saved_files=3)])
     managers.tiering.remove(table.table_id)
     assert managers.tiering.totals.of(table.table_id).maintained_time is None
+
+
+def test_the_sum_of_reports_fits_into_an_answer(managers: Managers) -> None:
+    table = managers.add_table(1)
+    for _ in range(2):
+        managers.tiering.count_maintenance([MaintenanceReport(table.table_id, saved_files=2**63 - 1)])
+    (status,) = managers.tiering.statuses(table.path)
+    assert status_to_pb(status).maintenance_saved_files == 2**63 - 1

@@ -191,6 +191,9 @@ def test_the_command_line_says_all_that_the_options_hold():
         drain=True,
         follow=True,
         time_budget="1h",
+        maintenance_interval="2h",
+        maintenance_bytes="3g",
+        maintenance_cores=2,
     )
 
     few = TierOptions(server="h:1", tables=options.tables)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TablePath
@@ -11,6 +12,8 @@ from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.tiering.schedule import Schedule
 from fluss_tiering.server.tiering.states import TieredTable
+
+_MAX_INT64: Final = 2**63 - 1
 
 
 class TieredTables:
@@ -126,7 +129,8 @@ class TieredTables:
     def show_maintenance(self, report: MaintenanceReport, now: int) -> None:
         """Show in the status of a table when it was maintained, and how many files that has saved."""
         _, saved = self._maintained.get(report.table_id, (0, 0))
-        self._maintained[report.table_id] = (now, saved + report.saved_files)
+        # A driver may report any number, and the sum must fit into the answer.
+        self._maintained[report.table_id] = (now, min(saved + report.saved_files, _MAX_INT64))
         self._hide(report.table_id)
 
     def remove(self, table_id: int) -> None:
