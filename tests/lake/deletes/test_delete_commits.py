@@ -224,13 +224,13 @@ def test_the_files_of_a_round_s_end_are_packed_with_what_they_replace(table: Del
     table.check(SPARK, DUCKDB)
 
 
-def test_vectors_of_one_puffin_file_are_deleted_with_it(spark, tmp_path: Path) -> None:
+def test_vectors_that_are_not_committed_are_deleted(spark, tmp_path: Path) -> None:
     table = DeletedRows(spark, tmp_path, 3)
     first, second = table.add(range(10), range(10, 20))
     lake = table.open()
     files = table.written(lake, {first: [1], second: [1]})
     assert are_there(files) == {True}
-    assert locations_of(files) == [files[0].location]
+    assert locations_of([*files, *files]) == [file.location for file in files]
     lake.delete_files(files)
     assert are_there(files) == {False}
 

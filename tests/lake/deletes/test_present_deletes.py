@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +20,7 @@ from fluss_tiering.lake.iceberg.deletes import (
     write_vectors,
 )
 from fluss_tiering.lake.iceberg.deletes.puffin import PuffinWriter
+from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.object_store import ExpiredCredentialsError, path_of
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -31,8 +33,41 @@ def path(file: LakeFile) -> Path:
 
 
 def vectors_in(folder: Path) -> list[LakeFile]:
+    """Return two vectors in one Puffin file, as Iceberg's own writers write them."""
+    place = place_in(folder)
+    puffin = PuffinWriter(f"{place.prefix}-both.puffin", place.open())
+    places = {}
+    for name, deleted in (("a", [1, 2**33]), ("b", range(1000))):
+        vector = DeletionVector()
+        vector.add(np.array(deleted))
+        places[name] = (puffin.write(name, vector), FileMetrics(len(vector)))
+    size = puffin.close()
+    return [
+        LakeFile(FileContent.POSITION_DELETES, 0, puffin.location, size, metrics, referenced=(name,), vector=where)
+        for name, (where, metrics) in places.items()
+    ]
+
+
+def test_each_vector_has_a_puffin_file_of_its_own(tmp_path: Path) -> None:
+    """With two in one file, DuckDB 1.5.5 reads wrong rows."""
     none = {name: PresentDeletes() for name in "ab"}
-    return write_vectors(place_in(folder), deletes_of({"a": [1, 2**33], "b": range(1000)}), none)
+    files = write_vectors(place_in(tmp_path), deletes_of({"a": [1], "b": range(1000)}), none)
+    assert len({file.location for file in files}) == len(files) == 2
+    assert {path(file) for file in files} == set(path(files[0]).parent.iterdir())
+
+
+def test_vectors_that_cannot_all_be_written_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = PuffinWriter.write
+
+    def fail(self: PuffinWriter, data_file: str, vector: DeletionVector) -> object:
+        if data_file == "b":
+            raise OSError("the disk is full")
+        return write(self, data_file, vector)
+
+    monkeypatch.setattr(PuffinWriter, "write", fail)
+    with pytest.raises(OSError, match="full"):
+        write_vectors(place_in(tmp_path), deletes_of({"a": [1], "b": [1]}), {name: PresentDeletes() for name in "ab"})
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
 
 
 def positions(found: PresentDeletes) -> tuple[list[int], list[int]]:
@@ -84,8 +119,9 @@ def test_a_puffin_file_that_cannot_be_finished_is_deleted(tmp_path: Path, monkey
         raise OSError("the disk is full")
 
     monkeypatch.setattr(PuffinWriter, step, fail)
+    none = {name: PresentDeletes() for name in "ab"}
     with pytest.raises(OSError, match="the disk is full"):
-        vectors_in(tmp_path)
+        write_vectors(place_in(tmp_path), deletes_of({"a": [1], "b": [1]}), none)
     assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
 
 

@@ -1,14 +1,22 @@
-"""Deletion vectors of the format version 3: for each data file one bitmap, in a Puffin file of the task."""
+"""Deletion vectors of the format version 3: for each data file one bitmap, in a Puffin file of its own.
+
+The spec allows several vectors in one Puffin file. DuckDB 1.5.5 then reads wrong rows, because its cache of external
+files takes a part of one vector for another one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+
+from pyarrow import fs
 
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.positions import PositionDeletes
 from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes
 from fluss_tiering.lake.iceberg.deletes.puffin import PuffinWriter
-from fluss_tiering.lake.object_store import naming_expired_credentials
+from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
+from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, VectorPlace
 
 
@@ -19,10 +27,10 @@ def write_vectors(
 
     A data file may have one vector only. The new one therefore holds what is deleted already, too, and replaces the
     vector that the data file has, and the position delete files that are about this data file alone. The attribute
-    `replaces` of a file says which; the commit removes them. All vectors are in one Puffin file.
+    `replaces` of a file says which; the commit removes them.
 
     Args:
-        place: Where the Puffin file is written. All data files must be of its partition and its bucket.
+        place: Where the Puffin files are written. All data files must be of its partition and its bucket.
         deletes: The rows to delete.
         present: What is deleted of each data file with deletes, as `present_deletes` returns it.
 
@@ -39,30 +47,44 @@ def write_vectors(
         raise ValueError(f"what is deleted of the data file {unknown} was not read: expected it in `present`")
     if not deletes.touched:
         return []
-    written: list[tuple[str, int, VectorPlace]] = []
+    written: list[LakeFile] = []
     filesystem = place.open()
     with naming_expired_credentials(place.io_properties):
-        puffin = PuffinWriter(f"{place.prefix}-00000.puffin", filesystem)
         try:
             for location, positions in deletes.by_file():
                 vector = present[location].everything()
                 vector.add(positions)
-                written.append((location, len(vector), puffin.write(location, vector)))
-            size = puffin.close()
+                puffin, size, vector_place = _write_vector(filesystem, place, len(written), location, vector)
+                written.append(
+                    LakeFile(
+                        FileContent.POSITION_DELETES,
+                        place.bucket,
+                        puffin,
+                        size,
+                        FileMetrics(len(vector)),
+                        place.partition_values,
+                        referenced=(location,),
+                        vector=vector_place,
+                        replaces=present[location].files,
+                    )
+                )
         except BaseException:
-            puffin.abort()
+            for file in written:
+                # Whatever fails here, the failure that led here is the one to report.
+                with suppress(Exception):
+                    filesystem.delete_file(path_of(file.location))
             raise
-    return [
-        LakeFile(
-            FileContent.POSITION_DELETES,
-            place.bucket,
-            puffin.location,
-            size,
-            FileMetrics(count),
-            place.partition_values,
-            referenced=(location,),
-            vector=vector_place,
-            replaces=present[location].files,
-        )
-        for location, count, vector_place in written
-    ]
+    return written
+
+
+def _write_vector(
+    filesystem: fs.FileSystem, place: DeletePlace, number: int, location: str, vector: DeletionVector
+) -> tuple[str, int, VectorPlace]:
+    """Write the vector of a data file; return the location and the size of its Puffin file, and its place in it."""
+    puffin = PuffinWriter(f"{place.prefix}-{number:05d}.puffin", filesystem)
+    try:
+        vector_place = puffin.write(location, vector)
+        return puffin.location, puffin.close(), vector_place
+    except BaseException:
+        puffin.abort()
+        raise
