@@ -166,7 +166,8 @@ def test_a_certificate_without_an_entry_hears_the_name_to_write(
     assert "an entry with exactly this identity in the access file" in text
     identity = text.partition(" may not call LakeTieringHeartbeat")[0]
     assert identity.startswith("certificate/")
-    wait_until(lambda: json.loads(audit.read_text().splitlines()[-1])["identity"] == identity)
+    # The line may not be there yet, or not whole.
+    wait_until(lambda: any(json.loads(line)["identity"] == identity for line in audit.read_text().split("\n")[-2:-1]))
     try:
         access.write_text(f"{ACCESS}\n[[grants]]\nidentity = {json.dumps(identity)}\nrole = 'tierer'\n")
         wait_until(lambda: told(server, authority, pair)[0] is OK)
