@@ -265,7 +265,7 @@ class IcebergCommitter:
 
 
 def locations_of(files: Iterable[LakeFile]) -> list[str]:
-    """Return the locations of files, each once, since deletion vectors share their Puffin files."""
+    """Return the locations of files, each once, since deletion vectors may share Puffin files."""
     return list(dict.fromkeys(file.location for file in files))
 
 

@@ -120,20 +120,18 @@ class PlannedDeletes:
             results: What each of them wrote.
             guard: The guard of the round, by which files have their names.
         """
-        numbers: dict[LakePlace, list[int]] = defaultdict(list)
+        last: dict[LakePlace, int] = {}
+        keys_of: dict[LakePlace, dict[int, list[PieceKeys]]] = defaultdict(lambda: defaultdict(list))
         for number, (piece, result) in enumerate(zip(pieces, results, strict=True)):
             if result.keys is not None:
-                numbers[_place_of(piece)].append(number)
+                last[_place_of(piece)] = number
+                keys_of[_place_of(piece)][piece.ordinal].append(result.keys)
         places = {}
-        for (bucket, values), of_place in numbers.items():
-            by_ordinal: dict[int, list[PieceKeys]] = defaultdict(list)
-            for number in of_place:
-                keys = results[number].keys
-                if keys is not None:
-                    by_ordinal[pieces[number].ordinal].append(keys)
+        for (bucket, values), number in last.items():
+            by_ordinal = keys_of[bucket, values]
             # The files have the name of the last piece, whose data files end differently.
-            name = round_file_name(of_place[-1], guard.claim.tiering_epoch, guard.attempt)
-            places[of_place[-1]] = NotedPlace(
+            name = round_file_name(number, guard.claim.tiering_epoch, guard.attempt)
+            places[number] = NotedPlace(
                 bucket,
                 lake.piece_location(bucket, name, values),
                 values,

@@ -135,7 +135,7 @@ def total_stats(pieces: Iterable[PieceResult], lake_snapshot_id: int, lake_size:
     """Return the sums over a round's pieces, with the size of the lake table after the round."""
     rows = size = files = 0
     for piece in pieces:
-        # Deletion vectors share Puffin files.
+        # Deletion vectors may share Puffin files.
         written = {file.location: file.size_bytes for file in piece.files}
         rows += piece.rows
         size += sum(written.values())

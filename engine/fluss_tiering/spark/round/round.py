@@ -27,7 +27,7 @@ from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.plan import Piece, PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.reduce import DEFAULT_BUFFER_BYTES
-from fluss_tiering.spark.round.renewal import write_all
+from fluss_tiering.spark.round.renewal import JobT, write_all
 from fluss_tiering.spark.round.result import PieceResult, RoundCost, RoundOutcome, StageSeconds, total_stats
 from fluss_tiering.spark.round.stage import Job, cancel_stage, run_stage
 from fluss_tiering.spark.round.waves import after, tasks_of, time_limit_s, waves
@@ -275,19 +275,23 @@ def _read_and_write(
                     buffer_bytes=services.buffer_bytes,
                     security=ClientSecurity.from_environment().for_executors(guard.claim.executor_token),
                 )
-                wrote = write_all(partial(_run, services, guard), lake, job)
-                results += [replace(result, files=lake.packed(result.files)) for result in wrote]
+                results += _written(services, lake, job, guard)
                 done += pieces
         if noted := deletes.noted(lake, done, results, guard):
             guard.check()
             places = DeleteJob(table, lake.file_writer(), tuple(noted.values()), deletes.tasks(limits))
-            wrote = write_all(partial(_run, services, guard), lake, places)
-            packed = [replace(result, files=lake.packed(result.files)) for result in wrote]
-            results = with_deletes(results, dict(zip(noted, packed, strict=True)))
+            wrote = _written(services, lake, places, guard)
+            results = with_deletes(results, dict(zip(noted, wrote, strict=True)))
     except FlussTieringError:
         lake.delete_files([file for result in results for file in result.files])
         raise
     return deletes.in_one_commit(after(plan, done)), results
+
+
+def _written(services: RoundServices, lake: LakeTable, job: JobT, guard: RoundGuard) -> list[PieceResult]:
+    """Run a stage until all of its work is done, and return what it wrote in a form that takes little memory."""
+    results = write_all(partial(_run, services, guard), lake, job)
+    return [replace(result, files=lake.packed(result.files)) for result in results]
 
 
 def _run(services: RoundServices, guard: RoundGuard, job: Job) -> list[PieceResult]:
