@@ -7,6 +7,7 @@ import time
 import pytest
 from spark_support import Tiering, in_background, named
 
+from fluss_tiering.cli.main import main
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
@@ -105,6 +106,11 @@ def test_a_drain_s_command_line():
         ([], "expected tables, or --drain"),
         (["--follow", "db.t"], "are for --drain"),
         (["--drain", "--time-budget", "soon"], "'soon' is not a duration"),
+        (["--drain", "--maintenance-interval", "1h"], "--maintenance-interval is for the maintenance between"),
+        (["--maintenance-cores", "2", "db.t"], "--maintenance-cores is for the maintenance between"),
+        (["--drain", "--follow", "--maintenance-interval", "0s"], "'0s' is too little: expected at least 1ms"),
+        (["--drain", "--follow", "--maintenance-interval", "999µs"], "'999µs' is too little"),
+        (["--drain", "--follow", "--maintenance-bytes", "0"], "'0' is too little: expected at least 1b"),
     ],
 )
 def test_a_wrong_command_line_is_told(arguments: list[str], told: str, capsys):
@@ -112,6 +118,21 @@ def test_a_wrong_command_line_is_told(arguments: list[str], told: str, capsys):
         parse_arguments(["--server", "h:1", *arguments])
     assert end.value.code == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--drain", "--maintenance-interval", "1h"], "give --drain --follow too"),
+        (["--drain", "--follow", "--maintenance-interval", "0s"], "--maintenance-interval: '0s' is too little"),
+    ],
+)
+def test_the_command_refuses_maintenance_that_would_never_or_always_run(monkeypatch, capsys, arguments, told):
+    monkeypatch.setattr("sys.argv", ["fluss-tiering", "tier", *arguments, "--server", "127.0.0.1:1"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert told in " ".join(capsys.readouterr().err.split())
 
 
 def due_table(tiering: Tiering, **options: bool):

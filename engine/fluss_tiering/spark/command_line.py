@@ -41,6 +41,22 @@ class About:
     in_application: bool = True
 
 
+def at_least(parse: Callable[[str], float], least: float, text: str) -> Callable[[str], object]:
+    """Return a check of texts that also refuses values that are too small, with INVALID_REQUEST.
+
+    Args:
+        parse: Returns the value of a text, or raises a FlussTieringError.
+        least: The smallest value that is allowed.
+        text: This value, as a command line has it.
+    """
+
+    def check(given: str) -> None:
+        if parse(given) < least:
+            raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{given!r} is too little: expected at least {text}")
+
+    return check
+
+
 def about(flag: str, text: str, **more: Any) -> Mapping[str, About]:
     """Return the metadata of a field that is an option. The arguments are those of `About`."""
     return {_ABOUT: About(flag, text, **more)}
@@ -114,7 +130,10 @@ def check_options(values: object) -> None:
     for option in options_of(type(values)).values():
         value = getattr(values, option.name)
         if value is not None and option.about.check is not None:
-            option.about.check(value)
+            try:
+                option.about.check(value)
+            except FlussTieringError as error:
+                raise FlussTieringError(error.code, f"{option.about.flag}: {error.message}") from None
         if value is not None and not option.allows(value):
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST, f"{option.about.flag}: {value!r} is not {option.expected}"

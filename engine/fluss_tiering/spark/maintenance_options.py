@@ -14,7 +14,7 @@ from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.spark.command_line import about, add_arguments, check_options
+from fluss_tiering.spark.command_line import about, add_arguments, at_least, check_options
 
 DEFAULT_MIN_INPUT_FILES: Final = 5
 DEFAULT_DELETE_FILES: Final = 1
@@ -142,7 +142,7 @@ class MaintainOptions:
             "The largest size of the data files of a table that are rewritten in this run. Files whose rewrite saves "
             "most come first.",
             metavar="SIZE",
-            check=parse_memory_size,
+            check=at_least(parse_memory_size, 1, "1b"),
         ),
     )
     cores: int = field(

@@ -16,7 +16,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.spark.command_line import Option, about, add_arguments, check_options, options_of
+from fluss_tiering.spark.command_line import Option, about, add_arguments, at_least, check_options, options_of
 from fluss_tiering.spark.round.waves import FRESHNESS_IS_LIMIT, time_limit_s
 
 DEFAULT_CLAIM_TIMEOUT_S: Final = 180.0
@@ -26,6 +26,9 @@ DEFAULT_MAINTENANCE_INTERVAL: Final = "10min"
 DEFAULT_MAINTENANCE_BYTES: Final = "1gb"
 DEFAULT_WORKER_BUFFER_BYTES: Final = 128 << 20
 """The buffer of `round.reduce`, which this module does not import since it loads pyarrow."""
+
+_IDLE: Final = ("maintenance_interval", "maintenance_bytes", "maintenance_cores")
+"""Fields of `TierOptions` that say how lake tables are maintained while no round runs."""
 
 
 def _check_round_duration(text: str) -> None:
@@ -149,7 +152,7 @@ class TierOptions:
             "(table.datalake.auto-compaction, table.datalake.auto-expire-snapshot). It is maintained only while no "
             "round runs and no table is pending.",
             metavar="DURATION",
-            check=parse_duration_ms,
+            check=at_least(parse_duration_ms, 1, "1ms"),
         ),
     )
     maintenance_bytes: str = field(
@@ -159,7 +162,7 @@ class TierOptions:
             "With --drain --follow: the largest size of the data files of a lake table that one such maintenance "
             "rewrites.",
             metavar="SIZE",
-            check=parse_memory_size,
+            check=at_least(parse_memory_size, 1, "1b"),
         ),
     )
     maintenance_cores: int = field(
@@ -172,7 +175,7 @@ class TierOptions:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what would make every round fail, and options of a drain without a drain.
+        """Refuse what would make every round fail, and options that mean nothing without another one.
 
         Raises:
             FlussTieringError: INVALID_REQUEST if an option is wrong.
@@ -181,6 +184,12 @@ class TierOptions:
         if not self.drain and (self.follow or self.time_budget is not None):
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST, "--follow and --time-budget are for --drain: give --drain too"
+            )
+        if not self.follow and (idle := [each for each in _IDLE if getattr(self, each) != OPTIONS[each].default]):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"{OPTIONS[idle[0]].about.flag} is for the maintenance between the rounds of --drain --follow: give "
+                "--drain --follow too, or maintain tables with `fluss-tiering maintain`",
             )
 
     @property

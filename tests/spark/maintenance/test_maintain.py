@@ -283,7 +283,8 @@ def test_the_command_shows_its_plan_and_then_does_it(tiering: Tiering, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--max-bytes", "much"], "'much' is not a size"),
+        (["--max-bytes", "much"], "--max-bytes: 'much' is not a size"),
+        (["--max-bytes", "0"], "--max-bytes: '0' is too little: expected at least 1b"),
         (["--all", "db.t"], "--all maintains every table that is tiered, but db.t is named, too"),
         (["--cores", "0"], "cores"),
     ],

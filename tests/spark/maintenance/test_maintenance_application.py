@@ -14,7 +14,13 @@ from spark_support import Tiering, named, submit_environment
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.spark.maintenance_application import main, run
-from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOptions, VerifyOptions, parse_arguments
+from fluss_tiering.spark.maintenance_options import (
+    CompactOptions,
+    ExpireOptions,
+    MaintainOptions,
+    VerifyOptions,
+    parse_arguments,
+)
 from fluss_tiering.spark.submit import MAINTENANCE_APPLICATION, conf_arguments, maintenance_arguments, spark_conf
 
 TABLES = (TablePath("db", "a"), TablePath("db", "b"))
@@ -40,8 +46,9 @@ def test_the_command_line_of_a_submit_is_read_as_the_same_options(options):
     [
         (CompactOptions, {"min_input_files": 1}, "--min-input-files: 1 is not a whole number above 1"),
         (CompactOptions, {"delete_files": 0}, "--delete-files: 0 is not a whole number above 0"),
-        (ExpireOptions, {"older_than": "soon"}, "soon"),
+        (ExpireOptions, {"older_than": "soon"}, "--older-than: 'soon' is not a duration"),
         (ExpireOptions, {"retain_last": 0}, "--retain-last: 0 is not a whole number above 0"),
+        (MaintainOptions, {"max_bytes": "0 mb"}, "--max-bytes: '0 mb' is too little: expected at least 1b"),
         (VerifyOptions, {"limit": 0}, "--limit: 0 is not a whole number above 0"),
     ],
 )
