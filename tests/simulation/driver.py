@@ -165,6 +165,9 @@ class CountedProgress(Closing):
     def done(self, result: TableResult) -> None:
         return
 
+    def note(self, path: TablePath, what: str) -> None:
+        return
+
 
 class HandedOut(TableRun):
     """Runs the round of a table that the server handed out, instead of claiming one by name."""

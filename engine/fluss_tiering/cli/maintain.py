@@ -81,7 +81,7 @@ def maintain(
                 lambda each: maintain_table(client, spark, each, steps=steps[each.path], limits=limits),
             )
     if json:
-        output.print_json(_as_json(each) for each in found)
+        output.print_json({**_named(each.path), **maintenance_as_json(each)} for each in found)
     else:
         _print(found)
     raise typer.Exit(1 if any(each.error for each in found) else 0)
@@ -216,9 +216,9 @@ def _plan_as_json(path: TablePath, plan: Plan | None) -> dict[str, object]:
     }
 
 
-def _as_json(found: Maintenance) -> dict[str, object]:
+def maintenance_as_json(found: Maintenance) -> dict[str, object]:
+    """Return what maintenance of a lake table did, as JSON has it, without the name of the table."""
     return {
-        **_named(found.path),
         "rewritten_files": found.rewritten.files,
         "rewritten_bytes": found.rewritten.bytes,
         "added_files": found.rewritten.new_files,

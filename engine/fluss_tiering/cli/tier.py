@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from fluss_tiering.cli import options, output
+from fluss_tiering.cli.maintain import maintenance_as_json
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.cli.spark_session import print_start
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
@@ -24,6 +25,7 @@ from fluss_tiering.spark.command_line import Option
 from fluss_tiering.spark.options import OPTIONS, TierOptions
 
 if TYPE_CHECKING:
+    from fluss_tiering.spark.maintenance.maintain import Maintenance
     from fluss_tiering.spark.round.result import TableResult
 
 
@@ -41,6 +43,19 @@ _OPTIONS: Final = (
     "maintenance_cores",
 )
 """Fields of `TierOptions` that are options of the command, too, in the order of its help."""
+_ROUND_FIELDS: Final = (
+    "status",
+    "tiering_epoch",
+    "rows",
+    "bytes",
+    "files",
+    "lake_snapshot_id",
+    "complete",
+    "interrupted",
+    "seconds",
+    "error",
+)
+"""What the JSON output says of a round."""
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -114,9 +129,16 @@ def tier(
 
     # Bars are for terminals only.
     progress = None if output.error_console.is_terminal else LogProgress(output.print_progress)
-    results = application.run(what, progress=progress, starting=lambda: print_start(what.master))
+    maintained: list[Maintenance] = []
+    results = application.run(
+        what,
+        progress=progress,
+        starting=lambda: print_start(what.master),
+        # A drain may go on for months: only what is printed at its end is kept.
+        maintained=maintained.append if json else lambda done: None,
+    )
     if json:
-        output.print_json(_as_json(each) for each in results)
+        output.print_json(_all_as_json(results, maintained))
     else:
         _print(results)
     raise typer.Exit(application.exit_code(results, outcome_in_status=False))
@@ -180,18 +202,35 @@ def _print(results: list[TableResult]) -> None:
     output.print_errors((str(each.path), each.error) for each in results if each.error)
 
 
-def _as_json(result: TableResult) -> dict[str, object]:
-    return {
-        "database_name": result.path.database,
-        "table_name": result.path.table,
-        "status": result.state.value,
-        "tiering_epoch": result.epoch,
-        "rows": result.stats.rows,
-        "bytes": result.stats.bytes,
-        "files": result.stats.files,
-        "lake_snapshot_id": result.stats.lake_snapshot_id,
-        "complete": result.complete,
-        "interrupted": result.interrupted,
-        "seconds": round(result.seconds, 3),
-        "error": result.error,
-    }
+def _all_as_json(results: Sequence[TableResult], maintained: Sequence[Maintenance]) -> list[dict[str, object]]:
+    """Return an object for each table. A table that was only maintained has nothing but null about its round."""
+    rounds = {each.path: _round_as_json(each) for each in results}
+    nothing: dict[str, object] = dict.fromkeys(_ROUND_FIELDS)
+    done: dict[TablePath, list[dict[str, object]]] = {path: [] for path in rounds}
+    for each in maintained:
+        done.setdefault(each.path, []).append(maintenance_as_json(each))
+    return [
+        {
+            "database_name": path.database,
+            "table_name": path.table,
+            **rounds.get(path, nothing),
+            "maintenance": done[path],
+        }
+        for path in done
+    ]
+
+
+def _round_as_json(result: TableResult) -> dict[str, object]:
+    values = (
+        result.state.value,
+        result.epoch,
+        result.stats.rows,
+        result.stats.bytes,
+        result.stats.files,
+        result.stats.lake_snapshot_id,
+        result.complete,
+        result.interrupted,
+        round(result.seconds, 3),
+        result.error,
+    )
+    return dict(zip(_ROUND_FIELDS, values, strict=True))

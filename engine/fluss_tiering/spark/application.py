@@ -31,7 +31,9 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.drain import Drain, DrainLimits, PendingTables
 from fluss_tiering.spark.ended import spark_ended_error, spark_has_ended
 from fluss_tiering.spark.maintenance.background import BackgroundMaintenance
+from fluss_tiering.spark.maintenance.maintain import Maintenance
 from fluss_tiering.spark.maintenance.plan import MaintenanceLimits
+from fluss_tiering.spark.maintenance.words import done_text
 from fluss_tiering.spark.options import TierOptions, parse_arguments
 from fluss_tiering.spark.retrying_client import RetryingClient
 from fluss_tiering.spark.round.keepalive import KeepAlive
@@ -66,6 +68,7 @@ def run(
     spark: SparkSession | None = None,
     progress: Progress | None = None,
     starting: Callable[[], None] | None = None,
+    maintained: Callable[[Maintenance], None] = lambda done: None,
 ) -> list[TableResult]:
     """Tier the tables and return their outcomes, in the order given. A drain returns those of the tables it tiered.
 
@@ -76,6 +79,7 @@ def run(
         spark: The Spark session to use; None to start one, which is stopped again.
         progress: Hears of each step of each table; None for bars in a terminal, or else for plain log lines.
         starting: Is called before Spark is started, once it is known that there is something to do.
+        maintained: Takes the result of each maintenance between rounds that changed a lake table, in another thread.
 
     Raises:
         FlussTieringError: UNAVAILABLE if the server cannot be reached, or Spark does not start or ends by itself during
@@ -92,7 +96,7 @@ def run(
                 done, options = _before_spark(client, options)
                 if not _is_pending(client, options.tables):
                     return [done[path] for path in sorted(done)]
-            drained = _Application(options, client, stack, spark, progress, starting=starting).drain()
+            drained = _Application(options, client, stack, spark, progress, starting=starting).drain(maintained)
             later = {each.path: each for each in drained}
             return [each for _, each in sorted({**done, **later}.items())]
         tables, missing = _tables(client, options.tables)
@@ -178,8 +182,12 @@ class _Application:
             wait(rounds.values())
         return {path: future.result() for path, future in rounds.items()}
 
-    def drain(self) -> list[TableResult]:
-        """Run rounds of all tables that are pending. Each round leases the snapshots that it reads."""
+    def drain(self, maintained: Callable[[Maintenance], None]) -> list[TableResult]:
+        """Run rounds of all tables that are pending. Each round leases the snapshots that it reads.
+
+        Args:
+            maintained: Takes the result of each maintenance between rounds that changed a lake table.
+        """
         options = self._options
         lease = Lease(f"fluss-tiering-{uuid.uuid4()}", None, options.lease_duration_ms)
         run = self._table_run(lease)
@@ -198,12 +206,12 @@ class _Application:
         pending = self._stack.enter_context(PendingTables(self._client, options.tables, self._keepalive.hear))
         threads = self._threads()
         with self._stopped_by_signal():
-            results = Drain(pending, tier, limits, self._idle_work()).run(threads, self._stopped)
+            results = Drain(pending, tier, limits, self._idle_work(maintained)).run(threads, self._stopped)
         if self._spark_ended():
             raise spark_ended_error()
         return results
 
-    def _idle_work(self) -> BackgroundMaintenance | None:
+    def _idle_work(self, maintained: Callable[[Maintenance], None]) -> BackgroundMaintenance | None:
         """Return the maintenance of lake tables between rounds; None for a drain that ends when nothing is pending."""
         options = self._options
         if not options.follow:
@@ -214,8 +222,15 @@ class _Application:
             commit_bytes=_MAINTENANCE_COMMIT_BYTES,
         )
         interval_s = parse_duration_ms(options.maintenance_interval) / 1000
+
+        def hear(done: Maintenance) -> None:
+            self._services.progress.note(done.path, done_text(done))
+            maintained(done)
+
         return self._stack.enter_context(
-            BackgroundMaintenance(self._client, self._services.spark, options.tables, limits, interval_s=interval_s)
+            BackgroundMaintenance(
+                self._client, self._services.spark, options.tables, limits, interval_s=interval_s, hear=hear
+            )
         )
 
     def _table_run(self, lease: Lease) -> TableRun:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 from maintenance_support import data_files, duckdb_rows, equal, ids, rounds
-from spark_support import Tiering, driver_environment, in_background, named
+from spark_support import Tiering, command, driver_environment, in_background, named
 
 from fluss_tiering.model.table import TableInfo
+from fluss_tiering.spark import application
 from fluss_tiering.spark.drain import Drain
 from fluss_tiering.spark.maintenance import background, maintain
 from fluss_tiering.spark.maintenance.maintain import maintain_table
@@ -31,14 +34,7 @@ AUTO = {
 @contextmanager
 def following(tiering: Tiering, monkeypatch: pytest.MonkeyPatch, *tables: TableInfo) -> Iterator[None]:
     """Run an application that drains the tables and follows, until the block ends."""
-    stops: list[threading.Event] = []
-    run = Drain.run
-
-    def noted(drain, threads, stopped):
-        stops.append(stopped)
-        return run(drain, threads, stopped)
-
-    monkeypatch.setattr(Drain, "run", noted)
+    stops = drain_stops(monkeypatch)
     running = in_background(tiering, *tables, drain=True, follow=True, maintenance_interval="100ms")
     try:
         wait_until(lambda: stops or running.done())
@@ -47,6 +43,24 @@ def following(tiering: Tiering, monkeypatch: pytest.MonkeyPatch, *tables: TableI
         for stopped in stops:
             stopped.set()
         running.result(120)
+
+
+def last_maintained(tiering: Tiering, table: TableInfo) -> int | None:
+    (status,) = tiering.client.list_tiering_statuses(table.path)
+    return status.last_maintained_time
+
+
+def drain_stops(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
+    """Return a list to which each drain adds the event that ends it."""
+    stops: list[threading.Event] = []
+    run = Drain.run
+
+    def noted(drain, threads, stopped):
+        stops.append(stopped)
+        return run(drain, threads, stopped)
+
+    monkeypatch.setattr(Drain, "run", noted)
+    return stops
 
 
 @pytest.mark.slow
@@ -76,6 +90,38 @@ def test_a_drain_that_follows_maintains_the_tables_that_ask_for_it_and_no_other(
     assert len(ids(tiering, wanted)) < 5
     assert (duckdb_rows(tiering, other), ids(tiering, other)) == before[other.path]
     assert equal(tiering, wanted)
+
+
+@pytest.mark.slow
+def test_the_command_says_what_its_maintenance_changed_in_lines_and_in_json(tiering: Tiering, monkeypatch, capsys):
+    run = command(tiering, monkeypatch)
+    monkeypatch.setattr(application, "own_session", lambda _master, _conf: nullcontext(tiering.spark))
+    auto = {"table.datalake.auto-compaction": "true"}
+    tiered = tiering.table(primary_key=False, freshness="1s", properties=auto)
+    idle = tiering.table(primary_key=False, properties=auto)
+    for table in (tiered, idle):
+        rounds(tiering, table, 5)
+    tiering.write(tiered, named(range(10, 15), "more"))
+    stops = drain_stops(monkeypatch)
+
+    with ThreadPoolExecutor(1) as threads:
+        arguments = ("--drain", "--follow", "--maintenance-interval", "1h", "--json", "--server", tiering.target)
+        running = threads.submit(run, "tier", *arguments, str(tiered.path), str(idle.path))
+        try:
+            wait_until(lambda: running.done() or all(last_maintained(tiering, each) for each in (tiered, idle)))
+        finally:
+            wait_until(lambda: stops or running.done())
+            stops[0].set()
+        assert running.result(60) == 0
+
+    shown = capsys.readouterr()
+    assert f"{tiered.path}: maintained in" in shown.err
+    assert f"{idle.path}: maintained in" in shown.err
+    assert "replaced 5 data files of" in shown.err
+    by_name = {each["table_name"]: each for each in json.loads(shown.out)}
+    assert (by_name[tiered.path.table]["status"], by_name[idle.path.table]["status"]) == ("Tiered", None)
+    assert by_name[tiered.path.table].keys() == by_name[idle.path.table].keys()
+    assert [each["rewritten_files"] for each in by_name[idle.path.table]["maintenance"]] == [5]
 
 
 @pytest.mark.slow

@@ -51,6 +51,16 @@ def test_a_bar_leaves_the_error_to_the_list(capsys, monkeypatch):  # D30
     assert not shown.out, "results go to standard output, bars do not"
 
 
+@pytest.mark.parametrize("width", [60, 160])
+def test_a_note_is_one_line_above_the_bars(width):
+    terminal = Console(file=StringIO(), force_terminal=True, width=width, color_system=None)
+    with TerminalProgress(NO_SPARK, terminal) as progress:
+        progress.step(PATH, "planning")
+        progress.note(PATH, "maintained in 1.0 s: replaced 7 data files of 1,024 bytes by 1 [sic]")
+    shown = cast("StringIO", terminal.file).getvalue()
+    assert f"{PATH}: maintained in 1.0 s: replaced 7 data files of 1,024 bytes by 1 [sic]\n" in shown
+
+
 NOTHING_NEW = TableResult(PATH, TieringState.TIERED, 0.44)
 PART = replace(result(TieringState.TIERED), complete=False)
 FAILED = result(TieringState.FAILED, "no space left on the device")

@@ -18,7 +18,6 @@ from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark.maintenance.interruption import Interruption
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
 from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Step, tables_to_maintain
-from fluss_tiering.spark.maintenance.words import done_text
 
 _CLEAN_INTERVAL_S: Final = 86_400.0
 """How often the folder of a table is listed for files that no snapshot refers to. Such files are kept for days."""
@@ -35,7 +34,7 @@ class BackgroundMaintenance(Closing):
         only: The tables that may be maintained; an empty sequence for all tables.
         limits: What is worth doing, and how much of it is done at once.
         interval_s: How long a table is left alone after it was maintained, in seconds.
-        hear: Takes the result of each maintenance, in the thread of the maintenance.
+        hear: Takes the result of each maintenance that changed something, in the thread of the maintenance.
     """
 
     def __init__(
@@ -123,6 +122,7 @@ class BackgroundMaintenance(Closing):
                 self._cleaned[path] = now
         if done.error is not None:
             logger.warning("%s: maintenance failed: %s", path, done.error)
-        elif done.did_something or done.interrupted:
-            logger.info("%s: %s", path, done_text(done))
-        self._hear(done)
+        if done.did_something:
+            self._hear(done)
+        elif done.interrupted:
+            logger.info("%s: maintenance gave way to a round", path)

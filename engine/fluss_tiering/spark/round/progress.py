@@ -44,6 +44,10 @@ class Progress(Protocol):
         """Hear the outcome of the table."""
         ...
 
+    def note(self, path: TablePath, what: str) -> None:
+        """Hear what was done with the table beside its rounds, in one line."""
+        ...
+
 
 class LogProgress(Closing):
     """Writes one line for each step.
@@ -74,6 +78,10 @@ class LogProgress(Closing):
             self._write(f"{result.path}: {result.state}")
         else:
             (self._write_error if result.failed else self._write)(f"{result.path}: {outcome_text(result)}")
+
+    def note(self, path: TablePath, what: str) -> None:
+        """Write the line."""
+        self._write(f"{path}: {what}")
 
 
 class TerminalProgress(Closing):
@@ -139,6 +147,10 @@ class TerminalProgress(Closing):
         if not result.failed:
             self._bars.update(task, completed=total)
         self._bars.stop_task(task)
+
+    def note(self, path: TablePath, what: str) -> None:
+        """Print the line above the bars."""
+        self._bars.console.print(f"{path}: {what}", markup=False, highlight=False, soft_wrap=True)
 
     def _task(self, path: TablePath) -> TaskID:
         with self._lock:
