@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -152,6 +153,14 @@ ICEBERG_FIXED: Final = (
 )
 """The options of the lake table that would change what a round has to write."""
 
+BLOOM_FILTER_ENABLED: Final = "write.parquet.bloom-filter-enabled.column."
+"""With the name of a column, the property of lake tables that says whether data files have bloom filters of it."""
+BLOOM_FILTER_FPP: Final = "write.parquet.bloom-filter-fpp.column."
+BLOOM_FILTER_NDV: Final = "write.parquet.bloom-filter-ndv.column."
+BLOOM_FILTER_MAX_BYTES: Final = "write.parquet.bloom-filter-max-bytes"
+_LEAST_BLOOM_FILTER_BYTES: Final = 32
+"""The size of a block, of which a filter has at least one."""
+
 TABLE_OPTIONS: Final = (
     LAKE_ENABLED,
     LAKE_FRESHNESS,
@@ -225,6 +234,30 @@ def _meant(key: str, similarity: float) -> str | None:
             return prefix + plain
     close = get_close_matches(plain, _KNOWN, n=1, cutoff=similarity)
     return close[0] if close else None
+
+
+def expected_of_bloom_filters(key: str, value: str) -> str | None:
+    """Return what is expected of a property of a lake table about bloom filters.
+
+    Args:
+        key: The property, as Iceberg names it.
+        value: Its value.
+
+    Returns:
+        None if the value is right, or if the property is about something else.
+    """
+    if key.startswith(BLOOM_FILTER_ENABLED):
+        return None if value.lower() in ("true", "false") else "true or false"
+    if key.startswith(BLOOM_FILTER_FPP):
+        is_right = re.fullmatch(r"[0-9]*\.?[0-9]+([eE]-?[0-9]{1,3})?", value) and 0 < float(value) < 1
+        return None if is_right else "a number above 0 and below 1"
+    if key.startswith(BLOOM_FILTER_NDV):
+        is_right = re.fullmatch("[0-9]{1,18}", value) and int(value) > 0
+        return None if is_right else "a whole number of values above 0"
+    if key == BLOOM_FILTER_MAX_BYTES:
+        is_right = re.fullmatch("[0-9]{1,10}", value) and int(value) >= _LEAST_BLOOM_FILTER_BYTES
+        return None if is_right else f"a whole number of bytes, {_LEAST_BLOOM_FILTER_BYTES} or more"
+    return None
 
 
 def is_set(properties: Mapping[str, str], option: TableOption) -> bool:

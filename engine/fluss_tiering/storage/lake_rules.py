@@ -25,6 +25,8 @@ from fluss_tiering.model.table_options import (
     LAKE_DATABASE_NAME,
     LAKE_DELETE_FILES,
     LAKE_TABLE_NAME,
+    LAKE_TABLE_PREFIX,
+    expected_of_bloom_filters,
 )
 
 _MAX_KEY_TIMESTAMP_PRECISION: Final = 6
@@ -104,12 +106,21 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
         value = properties.get(option.key, option.default)
         if value.lower() != option.default:
             yield f"{option.key} is {value!r}: expected {option.default}, the only value that tiering writes"
+    yield from _bloom_filters(properties)
     codec = properties.get(ICEBERG_CODEC.key, ICEBERG_CODEC.default)
     compressing = [name for name in _COMPRESSING if pa.Codec.is_available(name)]
     if codec.lower() not in (*compressing, _UNCOMPRESSED):
         yield f"{ICEBERG_CODEC.key} is {codec!r}: expected one of {', '.join((*compressing, _UNCOMPRESSED))}"
     elif ICEBERG_LEVEL.key in properties:
         yield from _level(codec.lower(), properties[ICEBERG_LEVEL.key])
+
+
+def _bloom_filters(properties: Mapping[str, str]) -> Iterator[str]:
+    for key, value in properties.items():
+        if key.startswith(LAKE_TABLE_PREFIX):
+            expected = expected_of_bloom_filters(key.removeprefix(LAKE_TABLE_PREFIX), value)
+            if expected is not None:
+                yield f"{key} is {value!r}: expected {expected}"
 
 
 def _name_objection(key: str, name: str) -> str | None:

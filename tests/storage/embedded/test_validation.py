@@ -106,6 +106,7 @@ def test_an_impossible_table_is_refused_and_nothing_is_made(
 
 
 PARQUET = "iceberg.write.parquet.compression-"
+BLOOM = "iceberg.write.parquet.bloom-filter-"
 
 
 @pytest.mark.parametrize(
@@ -132,6 +133,19 @@ PARQUET = "iceberg.write.parquet.compression-"
             {"properties": {"table.datalake.delete-files": "positions"}},
             "table.datalake.delete-files is 'positions': expected equality or position",
         ),
+        ({"properties": {f"{BLOOM}enabled.column.i": "yes"}}, "enabled.column.i is 'yes': expected true or false"),
+        (
+            {"properties": {f"{BLOOM}fpp.column.a.b": "1"}},
+            "fpp.column.a.b is '1': expected a number above 0 and below 1",
+        ),
+        (
+            {"properties": {f"{BLOOM}ndv.column.i": "0"}},
+            "ndv.column.i is '0': expected a whole number of values above 0",
+        ),
+        (
+            {"properties": {f"{BLOOM}max-bytes": "1mb"}},
+            "max-bytes is '1mb': expected a whole number of bytes, 32 or more",
+        ),
         ({"properties": {"iceberg.write.format.default": "orc"}}, "write.format.default is 'orc': expected parquet"),
     ],
 )
@@ -149,6 +163,10 @@ def test_properties_that_tiering_can_write_are_taken(tmp_path: Path, codec: str)
         "iceberg.write.target-file-size-bytes": "1048576",
         "iceberg.format-version": "2",
         "iceberg.write.format.default": "parquet",
+        f"{BLOOM}enabled.column.i": "TRUE",
+        f"{BLOOM}fpp.column.i": "1e-3",
+        f"{BLOOM}ndv.column.i": "1000",
+        f"{BLOOM}max-bytes": "32",
     }
     table = TableDescriptor(columns(i="INT", bucket="INT", j_bucket="INT"), bucket_keys=("i",), properties=properties)
     with opened(tmp_path) as storage:

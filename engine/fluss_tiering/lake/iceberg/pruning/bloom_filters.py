@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,15 +18,16 @@ import pyarrow.parquet as pq
 
 from fluss_tiering.lake.iceberg.metadata.properties import refuse
 from fluss_tiering.lake.iceberg.metrics.collector import Leaf, leaves_of
+from fluss_tiering.model.table_options import (
+    BLOOM_FILTER_ENABLED,
+    BLOOM_FILTER_FPP,
+    BLOOM_FILTER_MAX_BYTES,
+    BLOOM_FILTER_NDV,
+    expected_of_bloom_filters,
+)
 
-_ENABLED: Final = "write.parquet.bloom-filter-enabled.column."
-_FPP: Final = "write.parquet.bloom-filter-fpp.column."
-_NDV: Final = "write.parquet.bloom-filter-ndv.column."
-_MAX_BYTES: Final = "write.parquet.bloom-filter-max-bytes"
 _DEFAULT_FPP: Final = 0.01
 _DEFAULT_MAX_BYTES: Final = 1 << 20
-_LEAST_BYTES: Final = 32
-"""The size of a block, of which a filter has at least one."""
 _OPTION: Final = "bloom_filter_options"
 _BITS_SET: Final = 8
 """How many bits of a block each value sets."""
@@ -92,9 +92,9 @@ def bloom_filters(table: str, schema: pa.Schema, properties: Mapping[str, str]) 
     """
     leaves = {leaf.name: leaf for leaf in leaves_of(schema)}
     wanted = [
-        key.removeprefix(_ENABLED)
+        key.removeprefix(BLOOM_FILTER_ENABLED)
         for key, value in properties.items()
-        if key.startswith(_ENABLED) and value.lower() == "true"
+        if key.startswith(BLOOM_FILTER_ENABLED) and value.lower() == "true"
     ]
     columns: dict[str, BloomFilter] = {}
     for name in wanted:
@@ -104,7 +104,7 @@ def bloom_filters(table: str, schema: pa.Schema, properties: Mapping[str, str]) 
         else:
             logger.warning(
                 "the lake table %s gets no bloom filter of %s, which %s; remove the property %s%s",
-                *(table, name, objection, _ENABLED, name),
+                *(table, name, objection, BLOOM_FILTER_ENABLED, name),
             )
     if columns and not _can_write():
         logger.warning(
@@ -132,26 +132,25 @@ def _objection(leaf: Leaf | None) -> str | None:
 
 
 def _fpp(table: str, properties: Mapping[str, str], name: str) -> float:
-    text = properties.get(_FPP + name, str(_DEFAULT_FPP))
-    if not re.fullmatch(r"[0-9]*\.?[0-9]+([eE]-?[0-9]{1,3})?", text) or not 0 < float(text) < 1:
-        refuse(table, _FPP + name, text, "a number above 0 and below 1")
-    return float(text)
+    text = _checked(table, properties, BLOOM_FILTER_FPP + name)
+    return _DEFAULT_FPP if text is None else float(text)
 
 
 def _ndv(table: str, properties: Mapping[str, str], name: str) -> int | None:
-    text = properties.get(_NDV + name)
-    if text is None:
-        return None
-    if not re.fullmatch("[0-9]{1,18}", text) or int(text) == 0:
-        refuse(table, _NDV + name, text, "a whole number of values above 0")
-    return int(text)
+    text = _checked(table, properties, BLOOM_FILTER_NDV + name)
+    return None if text is None else int(text)
 
 
 def _max_bytes(table: str, properties: Mapping[str, str]) -> int:
-    text = properties.get(_MAX_BYTES, str(_DEFAULT_MAX_BYTES))
-    if not re.fullmatch("[0-9]{1,10}", text) or int(text) < _LEAST_BYTES:
-        refuse(table, _MAX_BYTES, text, f"a whole number of bytes, {_LEAST_BYTES} or more")
-    return int(text)
+    text = _checked(table, properties, BLOOM_FILTER_MAX_BYTES)
+    return _DEFAULT_MAX_BYTES if text is None else int(text)
+
+
+def _checked(table: str, properties: Mapping[str, str], key: str) -> str | None:
+    value = properties.get(key)
+    if value is not None and (expected := expected_of_bloom_filters(key, value)):
+        refuse(table, key, value, expected)
+    return value
 
 
 def _can_write() -> bool:
