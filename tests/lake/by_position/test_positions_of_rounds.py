@@ -9,6 +9,7 @@ import pytest
 from written_rounds import Changes, WrittenRounds, write
 
 from fluss_tiering.lake.iceberg import parquet
+from fluss_tiering.lake.iceberg.by_position import look_at_folder
 from fluss_tiering.lake.protocol import FileContent, LakeFile
 
 FORMATS = pytest.mark.parametrize("version", [2, 3], ids=["position delete files", "deletion vectors"])
@@ -122,3 +123,19 @@ def test_keys_are_only_there_when_the_piece_is_closed(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="not closed"):
         piece.keys()
     piece.abort()
+
+
+def test_a_plain_file_where_the_index_should_be_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "_key_index"
+    look_at_folder(f"file://{folder}")
+    folder.mkdir()
+    look_at_folder(f"file://{folder}")
+    assert caplog.messages == []
+
+    folder.rmdir()
+    folder.touch()
+    for _ in range(2):
+        look_at_folder(f"file:{folder}")
+    assert [
+        each.startswith(f"{folder} is no folder, so that the key index is not kept") for each in caplog.messages
+    ] == [True]

@@ -135,7 +135,9 @@ def test_a_harmed_index_is_made_again(tiering: Tiering, version: int, harm: Call
 
 @pytest.mark.long
 @FORMATS
-def test_a_round_whose_index_cannot_be_written_deletes_by_position_all_the_same(tiering: Tiering, version: int) -> None:
+def test_a_round_whose_index_cannot_be_written_deletes_by_position_all_the_same(
+    tiering: Tiering, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
     table, expected = tiered(tiering, version)
     folder = folder_of(table) / "_key_index"
     shutil.rmtree(folder)
@@ -145,6 +147,8 @@ def test_a_round_whose_index_cannot_be_written_deletes_by_position_all_the_same(
         tiering.tier(table)
         assert contents(tiering, table) == {0, 1}
         assert_equal(tiering, table, expected, version)
+    told = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert [f"{folder} is no folder" in each and "remove or rename this file" in each for each in told] == [True]
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ import pyarrow as pa
 from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.formats.micros import lake_type
-from fluss_tiering.lake.iceberg.by_position import PositionFileWriter
+from fluss_tiering.lake.iceberg.by_position import PositionFileWriter, look_at_folder
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_locations, locations_of
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.deletes import live_data_files
@@ -230,10 +230,12 @@ class IcebergTable:
             return writer
         with lake_errors(f"read the metadata of the lake table {self._table.lake_path}"):
             metadata = self._handle.operations().current()
+            index_location = f"{self.location()}/{_INDEX_FOLDER}"
+            look_at_folder(index_location)
             return PositionFileWriter(
                 **{each.name: getattr(writer, each.name) for each in fields_of(writer)},
                 table_uuid=str(metadata.uuid()),
-                index_location=f"{self.location()}/{_INDEX_FOLDER}",
+                index_location=index_location,
                 format_version=int(metadata.formatVersion()),
                 base=self._base or 0,
             )

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
@@ -33,6 +35,7 @@ from fluss_tiering.lake.key_index import (
 )
 from fluss_tiering.lake.object_store import ExpiredCredentialsError
 from fluss_tiering.lake.protocol import LiveDataFile
+from fluss_tiering.lake.shared_folder import local_path
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.storage.scratch import temporary_folder
 
@@ -43,6 +46,22 @@ _MAX_STATES: Final = 8
 _KEPT_STATES: Final = 2
 _KEPT_FOR: Final = timedelta(hours=1)
 """Other attempts at a round may still use files that are younger."""
+
+
+def look_at_folder(location: str) -> None:
+    """Warn, on the driver and once, if the folder of a table's key index is a plain file, so that no index is kept."""
+    path = local_path(location)
+    if path is not None and path.exists() and not path.is_dir():
+        _warn_of_plain_file(path)
+
+
+@cache
+def _warn_of_plain_file(path: Path) -> None:
+    logger.warning(
+        "%s is no folder, so that the key index is not kept, and each round reads the keys of all data files that it "
+        "needs: remove or rename this file, and the next round makes the index again",
+        path,
+    )
 
 
 class PlaceIndex:
