@@ -125,11 +125,11 @@ def _print_plans(plans: Mapping[TablePath, Plan | None]) -> None:
         (
             [
                 str(path),
-                _change(plan.files.data_files, plan.fewer_files),
+                _change(plan.files.data_files, plan.files.data_files - plan.fewer_files),
                 output.count_cell(sum(group.deletes for group in plan.groups)),
                 output.bytes_cell(sum(group.bytes for group in plan.groups)),
-                _change(plan.manifests, plan.fewer_manifests),
-                _change(plan.snapshots, len(plan.expirable.free)),
+                _change(plan.manifests, plan.manifests - plan.fewer_manifests),
+                _change(plan.snapshots, plan.snapshots - len(plan.expirable.free)),
                 output.count_cell(plan.metadata_files),
             ]
             for path, plan in plans.items()
@@ -147,8 +147,24 @@ def _print_plans(plans: Mapping[TablePath, Plan | None]) -> None:
             output.console.print(f"{path}: {plan.note}", highlight=False)
 
 
-def _change(number: int, fewer: int) -> str:
-    return f"{number:,} → {number - fewer:,}" if fewer else f"{number:,}"
+def _change(before: int, after: int) -> str:
+    return f"{before:,} → {after:,}"
+
+
+def _changes(found: Maintenance, plan: Plan) -> list[str]:
+    """Return the cells of the data files, delete files, rewritten bytes and manifests."""
+    # The numbers at the end are not known if an error ended the maintenance.
+    data_files = plan.files.data_files - found.rewritten.files + found.rewritten.new_files
+    delete_files = plan.files.delete_files - found.rewritten.delete_files
+    manifests = plan.manifests - found.fewer_manifests
+    if found.after is not None:
+        data_files, delete_files = found.after.data_files, found.after.delete_files
+    return [
+        _change(plan.files.data_files, data_files),
+        _change(plan.files.delete_files, delete_files),
+        output.bytes_cell(found.rewritten.bytes),
+        _change(plan.manifests, manifests if found.manifests is None else found.manifests),
+    ]
 
 
 def _print(found: list[Maintenance]) -> None:
@@ -167,14 +183,7 @@ def _print(found: list[Maintenance]) -> None:
         (
             [
                 str(each.path),
-                f"{each.plan.files.data_files:,} → {each.after.data_files:,}"
-                if each.after
-                else output.count_cell(each.plan.files.data_files),
-                f"{each.plan.files.delete_files:,} → {each.after.delete_files:,}"
-                if each.after
-                else output.count_cell(each.plan.files.delete_files),
-                output.bytes_cell(each.rewritten.bytes),
-                _change(each.plan.manifests, each.fewer_manifests),
+                *_changes(each, each.plan),
                 output.count_cell(each.expired),
                 output.count_cell(each.deleted_files + each.orphans),
                 f"{each.seconds:.1f}",

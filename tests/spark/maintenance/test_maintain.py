@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -262,11 +263,12 @@ def test_the_command_shows_its_plan_and_then_does_it(tiering: Tiering, monkeypat
     run = command(tiering, monkeypatch)
     table, untiered = tiering.table(), tiering.table()
     rounds(tiering, table, 2)
+    manifests = manifest_count(tiering, table)
     arguments = ("maintain", str(table.path), "--min-input-files", "2", "--server", tiering.target)
 
     assert run(*arguments, "--dry-run") == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"{table.path} 2 → 1" in shown
+    assert re.search(rf"{table.path} 2 → 1 1 [\d.]+ KiB {manifests} → {manifests} \d+ → \d+ \d+$", shown), shown
     assert run(*arguments, "--dry-run", "--json") == 0
     (plan,) = json.loads(capsys.readouterr().out)
     assert (plan["files_to_rewrite"], plan["fewer_files"], plan["deletes_to_apply"]) == (2, 1, 1)
@@ -276,8 +278,11 @@ def test_the_command_shows_its_plan_and_then_does_it(tiering: Tiering, monkeypat
     done = json.loads(capsys.readouterr().out)
     assert [each["rewritten_files"] for each in done] == [2, 0]
     assert len(data_files(tiering, table)) == 1
+    rounds(tiering, table, 2)
+    before = manifest_count(tiering, table)
     assert run(*arguments) == 0
-    assert str(table.path) in capsys.readouterr().out
+    shown, after = " ".join(capsys.readouterr().out.split()), manifest_count(tiering, table)
+    assert re.search(rf"{table.path} 3 → 1 \d+ → \d+ [\d.]+ KiB {before} → {after} ", shown), shown
 
 
 @pytest.mark.parametrize(
@@ -297,6 +302,10 @@ def test_a_wrong_option_of_the_command_is_refused(tiering: Tiering, monkeypatch,
         main()
     assert exited.value.code == 2
     assert told in " ".join(capsys.readouterr().err.split())
+
+
+def manifest_count(tiering: Tiering, table: TableInfo) -> int:
+    return tiering.spark.sql(f"SELECT * FROM {tiering.name(table)}.manifests").count()
 
 
 def lake_folder(table: TableInfo) -> Path:

@@ -32,7 +32,10 @@ def test_options_change_and_rows_stay(tmp_path: Path) -> None:  # S20
     ("properties", "words"),
     [
         ({"table.log.arrow.compression.type": "NONE"}, ("table.log.arrow.compression.type", "rows are stored")),
-        ({"iceberg.write.target-file-size-bytes": "100"}, ("iceberg.write.target-file-size-bytes", "in the lake")),
+        (
+            {"iceberg.write.target-file-size-bytes": "100"},
+            ("iceberg.write.target-file-size-bytes", "in the lake; if there is none yet"),
+        ),
     ],
 )
 def test_what_rows_or_the_lake_table_were_made_with_stays(

@@ -51,7 +51,8 @@ class Maintenance:
         path: The table.
         seconds: How long it took, in seconds.
         plan: What was planned; None if nothing was tiered yet, or if the table could not be read.
-        after: The files of the table at the end; None as above, or if nothing was rewritten.
+        after: The files of the table at the end; None as above, or if neither data files nor manifests were rewritten.
+        manifests: The number of manifests at the end; None as `after`.
         rewritten: The data files that were replaced.
         fewer_manifests: How many manifests fewer there were after they were merged.
         expired: How many snapshots were removed.
@@ -66,6 +67,7 @@ class Maintenance:
     seconds: float = 0.0
     plan: Plan | None = None
     after: FileCounts | None = None
+    manifests: int | None = None
     rewritten: Rewritten = field(default_factory=Rewritten)
     fewer_manifests: int = 0
     expired: int = 0
@@ -183,8 +185,9 @@ class _Worker:
         if Step.CLEAN in steps:
             with self._interruption.jobs(self._spark):
                 self.done = replace(self.done, orphans=self._clean())
-        if self.done.rewritten.files:
-            self.done = replace(self.done, after=file_counts(self._open().java_table))
+        if self.done.rewritten.files or self.done.fewer_manifests:
+            table = self._open().java_table
+            self.done = replace(self.done, after=file_counts(table), manifests=len(manifest_sizes(table)))
 
     def _rewrite(self, table: JavaObject, batch: Batch) -> None:
         options = {

@@ -81,8 +81,9 @@ def altered(descriptor: TableDescriptor, properties: Mapping[str, str]) -> Table
             continue
         if key.startswith(LAKE_TABLE_PREFIX):
             _refuse(
-                f"{key} cannot be altered here, since the lake table was made with it: expected {_ALTERABLE_PREFIX}… "
-                "or an option of your own; set the property of the lake table in the lake"
+                f"{key} cannot be altered here, since a table's first round makes the lake table with the options of "
+                f"the table: expected {_ALTERABLE_PREFIX}… or an option of your own; if there is a lake table, set its "
+                "property in the lake; if there is none yet, drop the table and create it with the option"
             )
         if key.startswith(OWN_PREFIX):
             _refuse(
