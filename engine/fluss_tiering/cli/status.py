@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from fluss_tiering.cli import options, output
-from fluss_tiering.cli.status_view import health_line, print_statuses, status_as_json
+from fluss_tiering.cli.status_view import health_line, maintenance_line, print_statuses, status_as_json
 from fluss_tiering.cli.watch import watch_statuses
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.error_text import harmless
@@ -27,6 +27,8 @@ def status(
     waited. A table is Scheduled until its next round is due and something waits. With --watch, a terminal shows the
     current statuses all the time. A pipe gets one line for each change; with --json the line is a JSON object.
 
+    For a table that is named, a line below tells what maintenance of its lake table has done.
+
     With a cluster of Fluss 1.0, the last line tells the health of the cluster.
     """
     if watch:
@@ -39,6 +41,9 @@ def status(
         output.print_json(status_as_json(each) for each in statuses)
         return
     print_statuses(statuses)
+    if table is not None:
+        for each in statuses:
+            output.console.print(maintenance_line(each), highlight=False, soft_wrap=True)
     if health is not None:
         output.console.print(health, highlight=False, soft_wrap=True)
 

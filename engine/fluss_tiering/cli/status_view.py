@@ -79,7 +79,23 @@ def status_as_json(status: TieringStatus) -> dict[str, object]:
         "freshness_ms": status.freshness_ms,
         "last_maintained_time": output.iso_time(status.last_maintained_time),
         "maintenance_saved_files": status.maintenance_saved_files,
+        "maintenance_rewritten_bytes": status.maintenance_rewritten_bytes,
+        "maintenance_expired_snapshots": status.maintenance_expired_snapshots,
+        "maintenance_deleted_files": status.maintenance_deleted_files,
     }
+
+
+def maintenance_line(status: TieringStatus) -> str:
+    """Return a line about the maintenance of a table's lake table."""
+    if status.last_maintained_time is None:
+        return f"{status.path}: the lake table was not maintained since the server started"
+    return (
+        f"{status.path}: last maintained {output.ago_cell(status.last_maintained_time)}; since the server started, "
+        f"maintenance has saved {output.count_cell(status.maintenance_saved_files)} files, rewritten "
+        f"{output.bytes_cell(status.maintenance_rewritten_bytes)}, expired "
+        f"{output.count_cell(status.maintenance_expired_snapshots)} snapshots and deleted "
+        f"{output.count_cell(status.maintenance_deleted_files)} files"
+    )
 
 
 def health_line(health: ClusterHealth) -> str:

@@ -96,6 +96,10 @@ class TieringStatus:
             server started.
         maintenance_saved_files: How many data files and delete files maintenance has saved since the server started;
             None as above.
+        maintenance_rewritten_bytes: The size of the data files that maintenance has rewritten since then, in bytes;
+            None as above.
+        maintenance_expired_snapshots: How many lake snapshots maintenance has removed since then; None as above.
+        maintenance_deleted_files: How many files maintenance has deleted since then; None as above.
         interruptions: How many rounds in a row were interrupted since a round last succeeded or failed by itself,
             without those that were cancelled. Only the server knows it; it is 0 for clients.
     """
@@ -117,6 +121,9 @@ class TieringStatus:
     freshness_ms: int | None = field(default=None, compare=False)
     last_maintained_time: int | None = field(default=None, compare=False)
     maintenance_saved_files: int | None = field(default=None, compare=False)
+    maintenance_rewritten_bytes: int | None = field(default=None, compare=False)
+    maintenance_expired_snapshots: int | None = field(default=None, compare=False)
+    maintenance_deleted_files: int | None = field(default=None, compare=False)
     interruptions: int = 0
 
     @property

@@ -96,6 +96,9 @@ def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:
         freshness_ms=status.freshness_ms,
         last_maintained_time=status.last_maintained_time,
         maintenance_saved_files=status.maintenance_saved_files,
+        maintenance_rewritten_bytes=status.maintenance_rewritten_bytes,
+        maintenance_expired_snapshots=status.maintenance_expired_snapshots,
+        maintenance_deleted_files=status.maintenance_deleted_files,
     )
 
 
@@ -128,6 +131,9 @@ def status_from_pb(message: pb.PbTableTieringStatus) -> TieringStatus:
         message.freshness_ms if message.HasField("freshness_ms") else None,
         message.last_maintained_time if message.HasField("last_maintained_time") else None,
         message.maintenance_saved_files if message.HasField("maintenance_saved_files") else None,
+        message.maintenance_rewritten_bytes if message.HasField("maintenance_rewritten_bytes") else None,
+        message.maintenance_expired_snapshots if message.HasField("maintenance_expired_snapshots") else None,
+        message.maintenance_deleted_files if message.HasField("maintenance_deleted_files") else None,
     )
 
 

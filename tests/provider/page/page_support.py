@@ -86,3 +86,9 @@ def rows_of(answer: httpx.Response) -> list[dict[str, str]]:
         return []
     headings, *rows = [[re.sub(r"\s+", " ", cell).strip() for cell in row] for row in parser.rows]
     return [dict(zip(headings, row, strict=True)) for row in rows]
+
+
+def facts_of(answer: httpx.Response) -> dict[str, str]:
+    """Return the facts of the page of a table by their names."""
+    found = re.findall(r"<dt>(.*?)</dt>\s*<dd[^>]*>(.*?)</dd>", answer.text, re.DOTALL)
+    return {name: re.sub(r"<[^>]*>", "", value).strip() for name, value in found}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
 
@@ -85,6 +87,11 @@ class Tables:
         """Report ten rounds in a row that failed."""
         for _ in range(10):
             self.fail(path, error)
+
+    def maintain(self, path: TablePath, done: MaintenanceReport) -> None:
+        """Report maintenance of the lake table; the id of the table in the report does not matter."""
+        (table,) = self._client.get_tables([path])
+        self._client.heartbeat(maintained=[replace(done, table_id=table.table_id)])
 
     def create_many(self, prefix: str, number: int) -> Sequence[TablePath]:
         """Create tables without rows."""

@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from page_support import rows_of, see, see_rows
+from page_support import facts_of, rows_of, see, see_rows
 from page_tables import OUT_OF_SPACE
 
 import airflow_provider_fluss
+from fluss_tiering.model.maintenance import MaintenanceReport
 
 PAGE = Path(airflow_provider_fluss.__file__).parent / "plugins" / "page"
 
@@ -72,6 +73,23 @@ def test_a_table_has_the_history_of_its_rounds(reader, tables, name):
     assert "OSError(28, &#39;No space left on device&#39;)" in answer.text
     assert "Rows of each round: 2 rounds, 1 of them failed; the highest value is 1,234,567." in answer.text
     assert answer.text.count("<rect") == 4
+
+
+def test_a_table_has_what_its_maintenance_did(reader, tables, name):
+    path = tables.create(name("maintained"))
+    before = see(reader, "table", until=lambda found: found.status_code == 200, table=str(path))
+    assert facts_of(before)["Last maintained"] == "–"
+    assert "Files saved" not in facts_of(before)
+
+    tables.maintain(path, MaintenanceReport(0, 1_234, 3 << 20, 2, 9))
+    shown = facts_of(see(reader, "table", until=lambda found: "Files saved" in found.text, table=str(path)))
+    assert shown["Last maintained"].endswith(("now", "ago"))
+    assert {key: shown[key] for key in ("Files saved", "Rewritten", "Snapshots expired", "Files deleted")} == {
+        "Files saved": "1,234",
+        "Rewritten": "3.0 MiB",
+        "Snapshots expired": "2",
+        "Files deleted": "9",
+    }
 
 
 def test_a_lease_is_shown_with_its_tables_and_its_time(reader, tables, name):

@@ -220,6 +220,8 @@ def test_maintenance_is_counted_in_metrics_and_shown_in_the_status(exporting: Ex
 
     (status,) = client.list_tiering_statuses(table.path)
     assert (status.last_maintained_time, status.maintenance_saved_files) == (clock.now_ms(), 7)
+    assert (status.maintenance_rewritten_bytes, status.maintenance_expired_snapshots) == (1500, 3)
+    assert status.maintenance_deleted_files == 10
     (untouched,) = client.list_tiering_statuses(other.path)
     assert untouched.last_maintained_time is None
     samples = exporting.scrape()

@@ -31,6 +31,8 @@ def test_the_maintenance_of_a_dropped_table_is_forgotten(managers: Managers) -> 
 def test_the_sum_of_reports_fits_into_an_answer(managers: Managers) -> None:
     table = managers.add_table(1)
     for _ in range(2):
-        managers.tiering.count_maintenance([MaintenanceReport(table.table_id, saved_files=2**63 - 1)])
+        managers.tiering.count_maintenance([MaintenanceReport(table.table_id, *[2**63 - 1] * 4)])
     (status,) = managers.tiering.statuses(table.path)
-    assert status_to_pb(status).maintenance_saved_files == 2**63 - 1
+    sent = status_to_pb(status)
+    assert (sent.maintenance_saved_files, sent.maintenance_rewritten_bytes) == (2**63 - 1, 2**63 - 1)
+    assert (sent.maintenance_expired_snapshots, sent.maintenance_deleted_files) == (2**63 - 1, 2**63 - 1)

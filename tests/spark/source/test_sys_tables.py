@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException, UnsupportedOperationException
 from source_support import with_catalog
 from spark_support import Tiering, submit_environment
 
+from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import HeartbeatEntry
 from fluss_tiering.spark.startup.catalog_conf import session_conf
@@ -32,6 +33,11 @@ STATUS_COLUMNS = [
     ("lag_ms", "bigint"),
     ("next_round_time", "timestamp"),
     ("freshness_ms", "bigint"),
+    ("last_maintained_time", "timestamp"),
+    ("maintenance_saved_files", "bigint"),
+    ("maintenance_rewritten_bytes", "bigint"),
+    ("maintenance_expired_snapshots", "bigint"),
+    ("maintenance_deleted_files", "bigint"),
 ]
 
 
@@ -91,6 +97,20 @@ def test_what_waits_is_shown(catalog: Tiering):  # D27
     assert (row.records_waiting, row.since) == (2, expected.waiting_since)
     assert (row.due, row.freshness_ms) == (expected.next_round_time, 3_600_000)
     assert row.lag_ms >= 0
+
+
+def test_maintenance_is_shown(catalog: Tiering):
+    table, other = catalog.table(), catalog.table()
+    catalog.client.heartbeat(maintained=[MaintenanceReport(table.table_id, 4, 1000, 2, 9)])
+    (expected,) = catalog.client.list_tiering_statuses(table.path)
+    figures = [name for name, _ in STATUS_COLUMNS if name.startswith("maintenance_")]
+
+    (row,) = catalog.spark.sql(f"SELECT *, unix_millis(last_maintained_time) AS at FROM ({of_table(table)})").collect()
+    (never,) = catalog.spark.sql(of_table(other)).collect()
+
+    assert [row[name] for name in figures] == [4, 1000, 2, 9]
+    assert row.at == expected.last_maintained_time
+    assert [never[name] for name in (*figures, "last_maintained_time")] == [None] * 5
 
 
 def test_databases_and_tables_are_listed_and_described(catalog: Tiering):

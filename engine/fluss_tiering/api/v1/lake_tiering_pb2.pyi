@@ -623,6 +623,9 @@ class PbTableTieringStatus(_message.Message):
     FRESHNESS_MS_FIELD_NUMBER: _builtins.int
     LAST_MAINTAINED_TIME_FIELD_NUMBER: _builtins.int
     MAINTENANCE_SAVED_FILES_FIELD_NUMBER: _builtins.int
+    MAINTENANCE_REWRITTEN_BYTES_FIELD_NUMBER: _builtins.int
+    MAINTENANCE_EXPIRED_SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    MAINTENANCE_DELETED_FILES_FIELD_NUMBER: _builtins.int
     status: _builtins.str
     """The status: New, Initialized, Scheduled, Pending, Tiering, Tiered or Failed."""
     tiering_epoch: _builtins.int
@@ -669,6 +672,12 @@ class PbTableTieringStatus(_message.Message):
     """
     maintenance_saved_files: _builtins.int
     """How many data files and delete files maintenance has saved since the server started. It is absent as above."""
+    maintenance_rewritten_bytes: _builtins.int
+    """The size of the data files that maintenance has rewritten since the server started, in bytes. It is absent as above."""
+    maintenance_expired_snapshots: _builtins.int
+    """How many lake snapshots maintenance has removed since the server started. It is absent as above."""
+    maintenance_deleted_files: _builtins.int
+    """How many files maintenance has deleted since the server started. It is absent as above."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -693,10 +702,13 @@ class PbTableTieringStatus(_message.Message):
         freshness_ms: _builtins.int | None = ...,
         last_maintained_time: _builtins.int | None = ...,
         maintenance_saved_files: _builtins.int | None = ...,
+        maintenance_rewritten_bytes: _builtins.int | None = ...,
+        maintenance_expired_snapshots: _builtins.int | None = ...,
+        maintenance_deleted_files: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_waiting_since", b"_waiting_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "records_waiting", b"records_waiting", "table_path", b"table_path", "waiting_since", b"waiting_since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_waiting_since", b"_waiting_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "records_waiting", b"records_waiting", "table_path", b"table_path", "waiting_since", b"waiting_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_waiting_since", b"_waiting_since", "consecutive_failures", b"consecutive_failures", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "parked", b"parked", "records_waiting", b"records_waiting", "status", b"status", "status_since", b"status_since", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch", "waiting_since", b"waiting_since"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_waiting_since", b"_waiting_since", "consecutive_failures", b"consecutive_failures", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "parked", b"parked", "records_waiting", b"records_waiting", "status", b"status", "status_since", b"status_since", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch", "waiting_since", b"waiting_since"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__freshness_ms: _TypeAlias = _typing.Literal["freshness_ms"]  # noqa: Y015
     _WhichOneofArgType__freshness_ms: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms"]  # noqa: Y015
@@ -708,6 +720,12 @@ class PbTableTieringStatus(_message.Message):
     _WhichOneofArgType__last_maintained_time: _TypeAlias = _typing.Literal["_last_maintained_time", b"_last_maintained_time"]  # noqa: Y015
     _WhichOneofReturnType__last_tiered_time: _TypeAlias = _typing.Literal["last_tiered_time"]  # noqa: Y015
     _WhichOneofArgType__last_tiered_time: _TypeAlias = _typing.Literal["_last_tiered_time", b"_last_tiered_time"]  # noqa: Y015
+    _WhichOneofReturnType__maintenance_deleted_files: _TypeAlias = _typing.Literal["maintenance_deleted_files"]  # noqa: Y015
+    _WhichOneofArgType__maintenance_deleted_files: _TypeAlias = _typing.Literal["_maintenance_deleted_files", b"_maintenance_deleted_files"]  # noqa: Y015
+    _WhichOneofReturnType__maintenance_expired_snapshots: _TypeAlias = _typing.Literal["maintenance_expired_snapshots"]  # noqa: Y015
+    _WhichOneofArgType__maintenance_expired_snapshots: _TypeAlias = _typing.Literal["_maintenance_expired_snapshots", b"_maintenance_expired_snapshots"]  # noqa: Y015
+    _WhichOneofReturnType__maintenance_rewritten_bytes: _TypeAlias = _typing.Literal["maintenance_rewritten_bytes"]  # noqa: Y015
+    _WhichOneofArgType__maintenance_rewritten_bytes: _TypeAlias = _typing.Literal["_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes"]  # noqa: Y015
     _WhichOneofReturnType__maintenance_saved_files: _TypeAlias = _typing.Literal["maintenance_saved_files"]  # noqa: Y015
     _WhichOneofArgType__maintenance_saved_files: _TypeAlias = _typing.Literal["_maintenance_saved_files", b"_maintenance_saved_files"]  # noqa: Y015
     _WhichOneofReturnType__next_retry_time: _TypeAlias = _typing.Literal["next_retry_time"]  # noqa: Y015
@@ -728,6 +746,12 @@ class PbTableTieringStatus(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_maintained_time) -> _WhichOneofReturnType__last_maintained_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_tiered_time) -> _WhichOneofReturnType__last_tiered_time | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__maintenance_deleted_files) -> _WhichOneofReturnType__maintenance_deleted_files | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__maintenance_expired_snapshots) -> _WhichOneofReturnType__maintenance_expired_snapshots | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__maintenance_rewritten_bytes) -> _WhichOneofReturnType__maintenance_rewritten_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__maintenance_saved_files) -> _WhichOneofReturnType__maintenance_saved_files | None: ...
     @_typing.overload

@@ -36,7 +36,7 @@ class TieredTables:
         self._shown: dict[int, TieringStatus] = {}
         self._ids: dict[TablePath, int] = {}
         self._running: dict[int, None] = {}
-        self._maintained: dict[int, tuple[int, int]] = {}
+        self._maintained: dict[int, tuple[int, MaintenanceReport]] = {}
         self._by_path: list[int] | None = None
         self._listed: Sequence[TieringStatus] | None = None
         self.pending = Schedule()
@@ -127,10 +127,18 @@ class TieredTables:
             self._running[table_id] = None
 
     def show_maintenance(self, report: MaintenanceReport, now: int) -> None:
-        """Show in the status of a table when it was maintained, and how many files that has saved."""
-        _, saved = self._maintained.get(report.table_id, (0, 0))
-        # A driver may report any number, and the sum must fit into the answer.
-        self._maintained[report.table_id] = (now, min(saved + report.saved_files, _MAX_INT64))
+        """Show in the status of a table when it was maintained, and what all of its maintenance has done."""
+        _, before = self._maintained.get(report.table_id, (0, MaintenanceReport(report.table_id)))
+        self._maintained[report.table_id] = (
+            now,
+            MaintenanceReport(
+                report.table_id,
+                saved_files=_sum(before.saved_files, report.saved_files),
+                rewritten_bytes=_sum(before.rewritten_bytes, report.rewritten_bytes),
+                expired_snapshots=_sum(before.expired_snapshots, report.expired_snapshots),
+                deleted_files=_sum(before.deleted_files, report.deleted_files),
+            ),
+        )
         self._hide(report.table_id)
 
     def remove(self, table_id: int) -> None:
@@ -158,7 +166,7 @@ class TieredTables:
         since = None
         if backlog is not None and backlog.records:
             since = table.tiered_time if backlog.since is None else backlog.since
-        maintained_time, saved_files = self._maintained.get(table_id, (None, None))
+        maintained_time, maintenance = self._maintained.get(table_id, (None, None))
         shown = self._shown[table_id] = replace(
             table.status,
             records_waiting=None if backlog is None else backlog.records,
@@ -166,6 +174,14 @@ class TieredTables:
             next_round_time=table.next_round_time,
             freshness_ms=table.freshness_ms,
             last_maintained_time=maintained_time,
-            maintenance_saved_files=saved_files,
+            maintenance_saved_files=None if maintenance is None else maintenance.saved_files,
+            maintenance_rewritten_bytes=None if maintenance is None else maintenance.rewritten_bytes,
+            maintenance_expired_snapshots=None if maintenance is None else maintenance.expired_snapshots,
+            maintenance_deleted_files=None if maintenance is None else maintenance.deleted_files,
         )
         return shown
+
+
+def _sum(before: int, more: int) -> int:
+    """Return the sum of two numbers. A driver may report any number, and the sum must fit into the answer."""
+    return min(before + more, _MAX_INT64)

@@ -31,6 +31,11 @@ STATUS_COLUMNS: Final = tuple(
         ("lag_ms", "BIGINT"),
         ("next_round_time", "TIMESTAMP_LTZ(3)"),
         ("freshness_ms", "BIGINT"),
+        ("last_maintained_time", "TIMESTAMP_LTZ(3)"),
+        ("maintenance_saved_files", "BIGINT"),
+        ("maintenance_rewritten_bytes", "BIGINT"),
+        ("maintenance_expired_snapshots", "BIGINT"),
+        ("maintenance_deleted_files", "BIGINT"),
     )
 )
 

@@ -63,6 +63,11 @@ def _rows(statuses: Sequence[TieringStatus]) -> pa.RecordBatch:
         [status.lag_ms(now) for status in statuses],
         [status.next_round_time for status in statuses],
         [status.freshness_ms for status in statuses],
+        [status.last_maintained_time for status in statuses],
+        [status.maintenance_saved_files for status in statuses],
+        [status.maintenance_rewritten_bytes for status in statuses],
+        [status.maintenance_expired_snapshots for status in statuses],
+        [status.maintenance_deleted_files for status in statuses],
     )
     arrays = [pa.array(column, field.type) for column, field in zip(values, _SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
