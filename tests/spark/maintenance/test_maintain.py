@@ -15,9 +15,11 @@ from held_writer import HeldStage
 from maintenance_support import data_files, delete_files, duckdb_rows, equal, ids, known, rounds
 from spark_support import Tiering, command, in_background, named
 
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.maintenance.rewrites import FileGroup
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
+from fluss_tiering.spark.maintenance import expire as expire_module
 from fluss_tiering.spark.maintenance import maintain as maintain_module
 from fluss_tiering.spark.maintenance.interruption import Interruption
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
@@ -61,7 +63,7 @@ def test_what_is_planned_is_what_happens(tiering: Tiering, primary_key):
     assert plan.files.delete_files == delete_files(tiering, table)
     assert bool(sum(group.deletes for group in plan.groups)) == primary_key
     assert plan.snapshots == len(snapshots)
-    assert plan.expirable.free == sorted(snapshots[:-1])
+    assert plan.expirable.free == snapshots[:-1]
     done = maintained(tiering, table)
 
     assert done.rewritten.files == len(files)
@@ -203,6 +205,61 @@ def test_maintenance_that_is_told_to_end_cancels_its_jobs_and_keeps_the_table_wh
     assert duckdb_rows(tiering, table) == rows
     assert tiering.spark.sparkContext.statusTracker().getActiveJobsIds() == []
     assert maintained(tiering, table).rewritten.files == 3
+    assert duckdb_rows(tiering, table) == rows
+
+
+@pytest.mark.slow
+def test_an_expiry_gives_way_between_two_commits(tiering: Tiering, monkeypatch):
+    table = tiering.table(properties=EXPIRE_AT_ONCE)
+    rounds(tiering, table, 6)
+    rows, snapshots, files = duckdb_rows(tiering, table), ids(tiering, table), tiering.files_on_disk(table)
+    interruption, expired = Interruption(), []
+    expire = expire_module.expire
+
+    def asked_meanwhile(spark, lake, snapshot_ids):
+        interruption.ask()
+        expired.append(snapshot_ids)
+        return expire(spark, lake, snapshot_ids)
+
+    monkeypatch.setattr(expire_module, "_SNAPSHOTS_AT_ONCE", 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(expire_module, "expire", asked_meanwhile)
+        done = maintained(tiering, table, steps={Step.EXPIRE}, interruption=interruption)
+
+    assert (done.interrupted, done.expired) == (True, 2)
+    assert expired == [snapshots[:2]]
+    assert ids(tiering, table) == snapshots[2:]
+    (status,) = tiering.client.list_tiering_statuses(table.path)
+    assert status.maintenance_expired_snapshots == 2
+    rest = maintained(tiering, table, steps={Step.EXPIRE})
+    assert (rest.interrupted, rest.expired) == (False, 3)
+    assert ids(tiering, table) == snapshots[-1:]
+    assert done.deleted_files + rest.deleted_files >= 5
+    assert set(tiering.files_on_disk(table)) <= set(files)
+    assert duckdb_rows(tiering, table) == rows
+
+
+@pytest.mark.slow
+def test_files_of_an_expiry_that_was_killed_are_found_as_orphans(tiering: Tiering):
+    table = tiering.table(primary_key=False)
+    rounds(tiering, table, 3)
+    maintained(tiering, table, steps={Step.COMPACT})
+    rounds(tiering, table, 1)
+    *old, _ = ids(tiering, table)
+    rows, live = duckdb_rows(tiering, table), data_files(tiering, table)
+    lake = IcebergCatalogs(tiering.spark).find_table(table)
+    assert lake is not None
+    # This is what Iceberg's action does first. The files are deleted after it.
+    expiry = lake.java_table.expireSnapshots().expireOlderThan(0).cleanExpiredFiles(False)
+    for snapshot in old:
+        expiry = expiry.expireSnapshotId(snapshot)
+    expiry.commit()
+    for file in lake_folder(table).rglob("*"):
+        os.utime(file, (0, 0))
+
+    assert len(tiering.files_on_disk(table)) == 5
+    assert maintained(tiering, table, steps={Step.CLEAN}).orphans >= 3
+    assert len(tiering.files_on_disk(table)) == len(live) == 2
     assert duckdb_rows(tiering, table) == rows
 
 

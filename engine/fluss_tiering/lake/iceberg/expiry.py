@@ -24,7 +24,7 @@ class Expirable:
     """The snapshots that are old enough to be expired.
 
     Attributes:
-        free: The ids of those that may be expired.
+        free: The ids of those that may be expired, the oldest first.
         needed: The number of those that must be kept nevertheless.
         all_snapshots: The number of all snapshots of the table.
     """
@@ -61,7 +61,8 @@ def expirable_snapshots(
             rule = rule.retainLast(retain_last)
         old = _removed_by(rule)
         needed = _down_to(table, known)
-        free = sorted(old - needed)
+        snapshots = [int(snapshot.snapshotId()) for snapshot in table.snapshots()]
+        free = [snapshot for snapshot in snapshots if snapshot in old - needed]
         exact = table.expireSnapshots().expireOlderThan(0)
         for snapshot in free:
             exact = exact.expireSnapshotId(snapshot)
@@ -73,7 +74,7 @@ def expirable_snapshots(
             f"expire the snapshot {min(surplus)} that recovery needs: set history.expire.max-snapshot-age-ms of the "
             "table instead",
         )
-    return Expirable(free, len(old) - len(free), len(table.snapshots()))
+    return Expirable(free, len(old) - len(free), len(snapshots))
 
 
 def _removed_by(rule: JavaObject) -> set[int]:

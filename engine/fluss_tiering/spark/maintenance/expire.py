@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -15,6 +17,10 @@ from fluss_tiering.lake.iceberg.expiry import expirable_snapshots
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
+
+_SNAPSHOTS_AT_ONCE: Final = 50
+"""How many snapshots one commit expires, if the expiry may have to end early. Each commit reads manifests of all
+snapshots that are left, to find the files that only its own snapshots need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +80,19 @@ def expire_planned(
     table: TableInfo,
     older_than_ms: int | None = None,
     retain_last: int | None = None,
+    *,
+    may_go_on: Callable[[], bool] | None = None,
 ) -> Expiry:
     """Expire the snapshots that `expirable_snapshots` allows, with the same arguments.
+
+    Args:
+        client: The client for the tiering server.
+        spark: The session.
+        table: The table.
+        older_than_ms: As for `expirable_snapshots`.
+        retain_last: As for `expirable_snapshots`.
+        may_go_on: Is asked between commits of some snapshots each, the oldest first, and ends the expiry with False;
+            None for one commit of all snapshots.
 
     Raises:
         FlussTieringError: The errors of `expirable_snapshots`; STORAGE also if there is no lake table.
@@ -93,15 +110,18 @@ def expire_planned(
         older_than_ms=older_than_ms,
         retain_last=retain_last,
     )
-    deleted = 0
-    if found.free:
+    expired = deleted = 0
+    at_once = len(found.free) if may_go_on is None else _SNAPSHOTS_AT_ONCE
+    while expired < len(found.free) and (expired == 0 or may_go_on is None or may_go_on()):
+        part = found.free[expired : expired + at_once]
         with lake_errors(f"expire snapshots of the lake table {table.lake_path}"):
             # The snapshots are named by their ids, so that commits of others in the meantime change nothing.
-            deleted = expire(spark, lake.java_table, found.free)
+            deleted += expire(spark, lake.java_table, part)
+        expired += len(part)
     return Expiry(
         table.path,
-        expired=len(found.free),
-        kept=found.all_snapshots - len(found.free),
+        expired=expired,
+        kept=found.all_snapshots - expired,
         needed=found.needed,
         deleted_files=deleted,
     )

@@ -179,9 +179,13 @@ class _Worker:
             self._without_conflict(self._merge_manifests)
         if plan.expirable.free:
             self._interruption.check()
-            # This is not cancelled: the files of snapshots that are already expired would be left behind.
-            done = expire_planned(self._client, self._spark, self._table)
+            # Its jobs are not cancelled: files of snapshots that are expired already would be left to the clean-up of
+            # orphan files. It ends between two commits instead.
+            done = expire_planned(
+                self._client, self._spark, self._table, may_go_on=lambda: not self._interruption.is_asked
+            )
             self.done = replace(self.done, expired=done.expired, deleted_files=done.deleted_files)
+            self._interruption.check()
         if Step.CLEAN in steps:
             with self._interruption.jobs(self._spark):
                 self.done = replace(self.done, orphans=self._clean())
