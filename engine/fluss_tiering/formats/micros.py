@@ -61,14 +61,17 @@ def _field(part: Field, type_of: Callable[[DataType], pa.DataType]) -> pa.Field:
 def as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Return the column in another type.
 
-    Nanoseconds are rounded down to microseconds, also before the epoch, as in bucketing.
+    Nanoseconds are rounded down to microseconds, also before the epoch, as in bucketing. Fluss keeps milliseconds of a
+    TIME, but some of its clients write Arrow's nanoseconds into logs as they are.
     """
     return cast_parts(column, wanted, _as_plain_type)
 
 
 def _as_plain_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        column = _floored_to_micros(column)
+        column = _floored_to_micros(column, pa.timestamp("us", column.type.tz))
+    elif column.type == pa.time64("ns") and wanted == pa.time64("us"):
+        column = _floored_to_micros(column, wanted)
     return pc.cast(column, wanted)
 
 
@@ -77,8 +80,8 @@ def column_of(kind: pa.DataType, values: npt.NDArray[np.integer]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def _floored_to_micros(column: pa.Array) -> pa.Array:
-    """Round timestamps down to microseconds. Arrow's own cast and integer division round towards zero."""
+def _floored_to_micros(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Round timestamps or times down to a type of microseconds. Arrow's own casts round towards zero, or refuse."""
     counts = pc.fill_null(column.view(pa.int64()), 0).to_numpy() // _NANOS_PER_MICRO
-    micros = column_of(pa.timestamp("us", column.type.tz), counts)
+    micros = column_of(kind, counts)
     return pc.if_else(column.is_valid(), micros, None) if column.null_count else micros
