@@ -21,9 +21,11 @@ from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
 from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, lake_errors
 from fluss_tiering.lake.iceberg.maintenance.metadata_files import stale_metadata_files
+from fluss_tiering.lake.iceberg.maintenance.position_deletes import partitions_to_rewrite, rewrite_position_deletes
 from fluss_tiering.lake.iceberg.maintenance.rewrites import Rewritten, rewrite, rewrite_manifests
 from fluss_tiering.lake.iceberg.orphans import DEFAULT_GRACE, find_orphans
 from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.iceberg.validation import has_times
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TableInfo, TablePath
@@ -80,7 +82,9 @@ class Maintenance:
     @property
     def did_something(self) -> bool:
         """Whether the table or its files were changed."""
-        return any((self.rewritten.files, self.fewer_manifests, self.expired, self.deleted_files, self.orphans))
+        return self.rewritten != Rewritten() or any(
+            (self.fewer_manifests, self.expired, self.deleted_files, self.orphans)
+        )
 
 
 def maintain_table(
@@ -175,6 +179,8 @@ class _Worker:
             return
         for batch in plan.batches:
             self._without_conflict(self._rewrite, batch)
+        if Step.COMPACT in steps and not has_times(self._table):
+            self._without_conflict(self._rewrite_position_deletes)
         if Step.MANIFESTS in steps:
             self._without_conflict(self._merge_manifests)
         if plan.expirable.free:
@@ -189,7 +195,7 @@ class _Worker:
         if Step.CLEAN in steps:
             with self._interruption.jobs(self._spark):
                 self.done = replace(self.done, orphans=self._clean())
-        if self.done.rewritten.files or self.done.fewer_manifests:
+        if self.done.rewritten != Rewritten() or self.done.fewer_manifests:
             table = self._open().java_table
             self.done = replace(self.done, after=file_counts(table), manifests=len(manifest_sizes(table)))
 
@@ -209,6 +215,13 @@ class _Worker:
         fewer = before - file_counts(self._open().java_table).delete_files
         done = replace(done, delete_files=max(done.delete_files, fewer))
         self.done = replace(self.done, rewritten=self.done.rewritten + done)
+
+    def _rewrite_position_deletes(self, table: JavaObject) -> None:
+        if not file_counts(table).position_deletes:
+            return
+        if partitions := partitions_to_rewrite(self._spark, table, self._limits.min_input_files):
+            fewer = rewrite_position_deletes(self._spark, table, partitions)
+            self.done = replace(self.done, rewritten=self.done.rewritten + Rewritten(delete_files=fewer))
 
     def _merge_manifests(self, table: JavaObject) -> None:
         if fewer_manifests(manifest_sizes(table)):

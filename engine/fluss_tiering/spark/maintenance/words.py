@@ -46,6 +46,8 @@ def done_text(done: Maintenance) -> str:
             f"replaced {_count(done.rewritten.files, 'data file')} of {done.rewritten.bytes:,} bytes by "
             f"{done.rewritten.new_files} and removed {_count(done.rewritten.delete_files, 'delete file')}"
         )
+    elif done.rewritten.delete_files:
+        parts.append(f"merged position delete files, {done.rewritten.delete_files:,} fewer")
     if done.fewer_manifests:
         parts.append(f"merged manifests, {done.fewer_manifests} fewer")
     if done.expired:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final, TypeAlias
 
-from py4j.java_gateway import JavaObject
+from py4j.java_gateway import JavaObject, JVMView
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.actions import spark_actions
@@ -79,19 +79,16 @@ def planned_groups(spark: SparkSession, table: JavaObject, options: Mapping[str,
     jvm = jvm_of(spark)
     planner = iceberg_class(jvm, "actions.BinPackRewriteFilePlanner")(table)
     planner.init(dict(options))
-    fields = len(table.spec().fields())
-    any_class = jvm.java.lang.Class.forName("java.lang.Object")
     has_deletes = int(table.currentSnapshot().summary().get("total-delete-files") or 0) > 0
     found = []
     groups = planner.plan().groups().iterator()
     while groups.hasNext():
         group = groups.next()
-        values = group.info().partition()
         # A task counts its data file and the delete files that apply to it.
         deletes = sum(int(task.filesCount()) - 1 for task in group.fileScanTasks()) if has_deletes else 0
         found.append(
             FileGroup(
-                tuple(_plain(values.get(number, any_class)) for number in range(fields)),
+                partition_values(jvm, group.info().partition()),
                 int(group.inputFileNum()),
                 int(group.inputFilesSizeInBytes()),
                 max(1, int(group.expectedOutputFiles())),
@@ -113,7 +110,10 @@ def rewrite(
         options: The options of the rewrite, as Iceberg names them.
     """
     action = (
-        spark_actions(spark).rewriteDataFiles(table).options(dict(options)).filter(_any_of(spark, table, partitions))
+        spark_actions(spark)
+        .rewriteDataFiles(table)
+        .options(dict(options))
+        .filter(in_partitions(spark, table, partitions))
     )
     with shuffles_of_its_size(spark):
         result = action.execute()
@@ -132,7 +132,14 @@ def rewrite_manifests(spark: SparkSession, table: JavaObject) -> int:
     return len(list(result.rewrittenManifests())) - len(list(result.addedManifests()))
 
 
-def _any_of(spark: SparkSession, table: JavaObject, partitions: Sequence[PartitionValues]) -> JavaObject:
+def partition_values(jvm: JVMView, partition: JavaObject) -> PartitionValues:
+    """Return the values of Iceberg's partition object. Errors are those of the JVM."""
+    any_class = jvm.java.lang.Class.forName("java.lang.Object")
+    return tuple(_plain(partition.get(number, any_class)) for number in range(int(partition.size())))
+
+
+def in_partitions(spark: SparkSession, table: JavaObject, partitions: Sequence[PartitionValues]) -> JavaObject:
+    """Return Iceberg's expression for the rows of some partitions, at least one. Errors are those of the JVM."""
     expressions = iceberg_class(jvm_of(spark), "expressions.Expressions")
     if any(not values for values in partitions):
         return expressions.alwaysTrue()

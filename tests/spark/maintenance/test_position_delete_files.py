@@ -1,0 +1,90 @@
+"""Maintenance of position delete files: those that apply to nothing are removed, and many become few."""
+
+from __future__ import annotations
+
+import pytest
+from maintenance_support import data_files, delete_files, duckdb_rows, equal
+from spark_support import Tiering, named
+
+from fluss_tiering.lake.iceberg.maintenance.position_deletes import _is_worth
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
+from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Step
+
+BY_POSITION = {"table.datalake.delete-files": "position"}
+
+
+def compacted(tiering: Tiering, table: TableInfo, limits: MaintenanceLimits) -> Maintenance:
+    """Compact the table, whose rows are the same afterwards, as Spark and DuckDB read them."""
+    rows = tiering.lake_rows(table)
+    assert duckdb_rows(tiering, table) == rows
+    done = maintain_table(tiering.client, tiering.spark, table, steps={Step.COMPACT}, limits=limits)
+    assert (done.error, done.conflicts) == (None, 0)
+    assert tiering.lake_rows(table) == duckdb_rows(tiering, table) == rows
+    return done
+
+
+@pytest.mark.slow
+def test_no_position_delete_file_is_left_behind_when_all_data_files_are_rewritten(tiering: Tiering):
+    table = tiering.table(properties=BY_POSITION)
+    for step in range(9):
+        tiering.write(table, named(range(step * 4, step * 4 + 4), "first"))
+        tiering.tier(table)
+    # A round that changes rows in more than eight data files has one delete file for all of them.
+    tiering.write(table, named(range(0, 36, 4), "changed"))
+    tiering.tier(table)
+    before, files = delete_files(tiering, table), data_files(tiering, table)
+    assert before == 1
+    limits = MaintenanceLimits(min_input_files=2, delete_files=2)
+
+    done = compacted(tiering, table, limits)
+
+    assert not set(files) & set(data_files(tiering, table))
+    assert delete_files(tiering, table) == 0
+    assert done.rewritten.delete_files == before
+    assert done.after is not None
+    assert done.after.delete_files == 0
+    assert not compacted(tiering, table, limits).did_something
+    tiering.write(table, named(range(20, 45), "after"))
+    tiering.delete(table, [0, 41])
+    tiering.tier(table)
+    assert equal(tiering, table)
+
+
+@pytest.mark.slow
+def test_many_position_delete_files_of_few_data_files_become_few(tiering: Tiering):
+    granularity = {"write.delete.granularity": "partition", "write.delete.mode": "merge-on-read"}
+    table = tiering.table(properties={f"iceberg.{key}": value for key, value in granularity.items()}, primary_key=False)
+    tiering.write(table, named(range(100), "row"))
+    tiering.tier(table)
+    for key in range(6):
+        tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id = {key * 10}")
+    assert (len(data_files(tiering, table)), delete_files(tiering, table)) == (1, 6)
+    # The data file is not rewritten.
+    few, many = (MaintenanceLimits(min_input_files=number, delete_files=100) for number in (5, 6))
+
+    assert not compacted(tiering, table, many).did_something
+    done = compacted(tiering, table, few)
+
+    assert (done.rewritten.files, done.rewritten.delete_files, done.did_something) == (0, 5, True)
+    assert (len(data_files(tiering, table)), delete_files(tiering, table)) == (1, 1)
+    (status,) = tiering.client.list_tiering_statuses(table.path)
+    assert status.maintenance_saved_files == 5
+    assert not compacted(tiering, table, few).did_something
+
+
+@pytest.mark.parametrize(
+    ("written", "added", "worth"),
+    [
+        # Written by commit 4, when the data files of the commits 5 and 6 were not there.
+        ([4], [5, 6], True),
+        # A commit deletes rows that it has added itself.
+        ([5], [5, 6], False),
+        ([4, 5], [5], False),
+        ([4], [], True),
+        ([7, 7, 7, 8], [5, 6], True),
+        ([7, 7, 8], [5, 6], False),
+    ],
+)
+def test_deletes_are_rewritten_where_that_saves_files(written: list[int], added: list[int], worth: bool):
+    assert _is_worth(written, added, least_saved=2) is worth
