@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from fluss_tiering.lake.protocol import LakeFile, LiveDataFile, NotedPlace
 from simulation.key_index import ModelKeyIndexes, Position, Rows, Run, SimPlaceIndex, positions_of, run_of
 from simulation.lake import ModelLake, PositionWriter
 from simulation.lake_files import WITH_VECTORS, write_deletes
-
-_MAX_SINGLE_FILES: Final = 2
-"""Up to this many touched data files have a position delete file each. With real files it is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +36,7 @@ class FoundRows:
     def write(self, bucket: int, location: str) -> list[LakeFile]:
         """Write the deletes, and return their files.
 
-        A file of deletes in one data file also holds what is deleted already, and replaces its file. With the format
-        version 2, deletes in many data files share a file, which holds nothing else.
+        The file of a data file also holds what is deleted already, and replaces its files.
         """
         new: dict[str, frozenset[int]] = {}
         for data_file, rows in sorted(self._rows.items()):
@@ -53,8 +49,6 @@ class FoundRows:
         merged = {each: rows | self.present(each, own[each]) for each, rows in new.items()}
         if self._version >= WITH_VECTORS:
             return write_deletes(self._version, contents, bucket, location, merged, own)
-        if len(new) > _MAX_SINGLE_FILES:
-            return write_deletes(self._version, contents, bucket, location, new)
         return [
             file
             for number, each in enumerate(new)

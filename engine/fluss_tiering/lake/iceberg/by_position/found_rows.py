@@ -45,11 +45,8 @@ class FoundRows:
             if first < behind:
                 self._rows.setdefault(location, DeletionVector()).add(matches.positions[first:behind])
 
-    def write(self, new_files: int = 0) -> list[LakeFile]:
+    def write(self) -> list[LakeFile]:
         """Write the deletes of those rows that are not deleted yet, and return the files.
-
-        Args:
-            new_files: How many data files this commit adds, of which rows are deleted.
 
         Raises:
             FlussTieringError: CORRUPT_DATA if a live delete file cannot be read; STORAGE if the lake refuses.
@@ -63,4 +60,4 @@ class FoundRows:
         deletes = PositionDeletes.of({each: vector for each, vector in self._rows.items() if len(vector)})
         if self._format_version >= _WITH_VECTORS:
             return write_vectors(self._place, deletes, present)
-        return write_position_deletes(self._place, deletes, len(self._live) + new_files, present)
+        return write_position_deletes(self._place, deletes, present)
