@@ -134,7 +134,7 @@ class DeletedRows:
         live = {file.location: file.deletes for file in self.live_files(lake) if file.partition == (*day, 0)}
         place = self.place(lake, day)
         deletes = deletes_of(gone, others=[location for location in live if location not in gone])
-        present = present_deletes(place, {location: live.get(location, ()) for location in gone})
+        present = present_deletes(place, {**dict.fromkeys(gone, ()), **live})
         if self.version < 3:
             return write_position_deletes(place, deletes, present if self.merging else None)
         return write_vectors(place, deletes, present)

@@ -12,6 +12,7 @@ from places import deletes_of, place_in, shared_delete_file
 
 from fluss_tiering.lake.iceberg.deletes import (
     PositionDeletes,
+    position_files,
     present_deletes,
     write_position_deletes,
 )
@@ -58,17 +59,31 @@ def test_the_columns_have_the_ids_of_the_spec(tmp_path: Path) -> None:
     assert ids == [PATH_ID, POSITION_ID]
 
 
-@pytest.mark.parametrize("touched", [1, 2, 20])
-def test_each_data_file_has_a_delete_file_of_its_own(tmp_path: Path, touched: int) -> None:
-    """A file for several would be opened for each of them by who reads the table."""
+@pytest.mark.parametrize(("touched", "written"), [(1, 1), (8, 8), (9, 1), (20, 1)])
+def test_many_data_files_with_few_deletes_share_a_file(tmp_path: Path, touched: int, written: int) -> None:
     # Code units of UTF-16 have another order than bytes.
     names = ["\U00010000", "\uffff", "z", "a b", "a#", "ä", *map(str, range(14))][:touched]
     gone = {name: range(number) for number, name in enumerate(names, start=1)}
     files = write_position_deletes(place_in(tmp_path), deletes_of(gone, others=["untouched"]))
-    assert [file.referenced for file in files] == [(name,) for name in sorted(names, key=str.encode)]
-    for file in files:
-        (name,) = file.referenced
-        assert rows_of(file) == [(name, position) for position in gone[name]]
+    assert len(files) == written
+    ordered = sorted(names, key=str.encode)
+    assert [name for file in files for name in file.referenced] == ordered
+    rows = [(name, position) for name in ordered for position in gone[name]]
+    assert [row for file in files for row in rows_of(file)] == rows
+    assert files[0].metrics.lower_bounds[PATH_ID] == ordered[0].encode()
+    assert files[-1].metrics.upper_bounds[PATH_ID] == ordered[-1].encode()
+    assert sum(file.metrics.record_count for file in files) == len(rows)
+
+
+def test_a_data_file_with_many_deletes_has_a_file_of_its_own(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(position_files, "_FEW_POSITIONS", 5)
+    monkeypatch.setattr(position_files, "_GROUP_ROWS", 7)
+    gone = {name: range(3) for name in "abcdefghij"} | {"e": range(10)}
+    alone, together = write_position_deletes(place_in(tmp_path), deletes_of(gone))
+    assert rows_of(alone) == [("e", position) for position in range(10)]
+    assert rows_of(together) == [(name, position) for name in "abcdfghij" for position in range(3)]
+    footer = pq.ParquetFile(path_of(together.location)).metadata
+    assert [footer.row_group(number).num_rows for number in range(footer.num_row_groups)] == [7, 7, 7, 6]
 
 
 def test_a_large_number_of_deletes_is_written_in_row_groups(tmp_path: Path) -> None:
@@ -84,14 +99,35 @@ def test_a_large_number_of_deletes_is_written_in_row_groups(tmp_path: Path) -> N
 
 
 def test_a_file_takes_the_place_of_those_that_its_data_file_has(tmp_path: Path) -> None:
-    first = write_position_deletes(place_in(tmp_path, 1), deletes_of({"a": [1], "b": [7]}))
-    shared = [shared_delete_file(place_in(tmp_path, 2), {name: [9] for name in "abcdefghi"})]
+    of_a, _ = write_position_deletes(place_in(tmp_path, 1), deletes_of({"a": [1], "b": [7]}))
     place = place_in(tmp_path, 3)
-    present = present_deletes(place, {"a": [first[0], *shared], "c": shared, "d": []})
+    present = present_deletes(place, {"a": [of_a], "c": [], "d": []})
     files = write_position_deletes(place, deletes_of({"a": [3, 1], "c": [0], "d": [2], "e": [4]}), present)
-    # What several data files share stays, so nothing of it is written again.
     assert [rows_of(file) for file in files] == [[("a", 1), ("a", 3)], [("c", 0)], [("d", 2)], [("e", 4)]]
-    assert [file.replaces for file in files] == [(first[0],), (), (), ()]
+    assert [file.replaces for file in files] == [(of_a,), (), (), ()]
+
+
+def test_a_shared_file_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    (of_a,) = write_position_deletes(place_in(tmp_path, 1), deletes_of({"a": [1]}))
+    shared = shared_delete_file(place_in(tmp_path, 2), {name: [9] for name in "abc"})
+    other = shared_delete_file(place_in(tmp_path, 3), {"x": [1], "y": [2]})
+    place = place_in(tmp_path, 4)
+    present = present_deletes(place, {"a": [of_a, shared], "b": [shared], "c": [shared], "x": [other], "y": [other]})
+    (file,) = write_position_deletes(place, deletes_of({"a": [3], "d": [0]}), present)
+    # What the old file deletes of data files that have no new deletes is kept, too.
+    assert rows_of(file) == [("a", 1), ("a", 3), ("a", 9), ("b", 9), ("c", 9), ("d", 0)]
+    assert file.referenced == ("a", "b", "c", "d")
+    # A file that no data file with new deletes has stays as it is.
+    assert file.replaces == (of_a, shared)
+
+
+def test_a_shared_file_of_which_nothing_is_left_is_replaced_by_one_of_a_data_file(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(position_files, "_FEW_POSITIONS", 2)
+    shared = shared_delete_file(place_in(tmp_path, 1), {"a": [1, 2], "gone": [1]})
+    place = place_in(tmp_path, 2)
+    (file,) = write_position_deletes(place, deletes_of({"a": [0]}), present_deletes(place, {"a": [shared]}))
+    assert rows_of(file) == [("a", 0), ("a", 1), ("a", 2)]
+    assert file.replaces == (shared,)
 
 
 def test_no_deletes_are_no_file(tmp_path: Path) -> None:

@@ -32,11 +32,13 @@ class PresentDeletes:
         own: The positions in delete files that are about this data file alone.
         shared: The positions in delete files that are about other data files, too.
         files: The delete files of `own`. A new delete file with the same positions can replace them.
+        shared_files: The delete files of `shared`.
     """
 
     own: DeletionVector = field(default_factory=DeletionVector)
     shared: DeletionVector = field(default_factory=DeletionVector)
     files: tuple[LakeFile, ...] = ()
+    shared_files: tuple[LakeFile, ...] = ()
 
     def everything(self) -> DeletionVector:
         """Return all positions."""
@@ -99,6 +101,7 @@ def _add(present: PresentDeletes, file: LakeFile, deleted: DeletionVector) -> No
         present.files += (file,)
     else:
         present.shared.update(deleted)
+        present.shared_files += (file,)
 
 
 def _of_vectors(filesystem: fs.FileSystem, parts: Sequence[tuple[LakeFile, str]]) -> list[_Found]:

@@ -45,7 +45,8 @@ def write_vectors(
     if unknown is not None:
         raise ValueError(f"what is deleted of the data file {unknown} was not read: expected it in `present`")
 
-    def write(filesystem: fs.FileSystem, location: str, data_file: str, positions: Int64s) -> LakeFile:
+    def write(filesystem: fs.FileSystem, location: str, wanted: tuple[str, Int64s]) -> LakeFile:
+        data_file, positions = wanted
         vector = present[data_file].everything()
         vector.add(positions)
         size, vector_place = _write_vector(filesystem, location, data_file, vector)
@@ -61,7 +62,7 @@ def write_vectors(
             replaces=present[data_file].files,
         )
 
-    return write_each(place, deletes, "puffin", write)
+    return write_each(place, list(deletes.by_file()), "puffin", write)
 
 
 def _write_vector(
