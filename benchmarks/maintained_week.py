@@ -1,6 +1,7 @@
 """Seven days of rounds at a freshness of one minute, with maintenance every hour: what is left, and what it costs.
 
-The days are not waited for. Each round follows the one before at once, and the hours are counted in rounds.
+The days are not waited for. Each round follows the one before at once, and the hours are counted in rounds. As an
+application that drains and follows does, the maintenance looks for files that nothing refers to once a day.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,10 +23,11 @@ from benchmarks.tiering import batches_of, server, session, tier, write
 from examples.flights.environment import use_local_jars
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
-from fluss_tiering.spark.maintenance.plan import ALL_STEPS, MaintenanceLimits
+from fluss_tiering.spark.maintenance.plan import ALL_STEPS, MaintenanceLimits, Step
 
 ROUNDS: Final = 7 * 24 * 60
 ROUNDS_OF_AN_HOUR: Final = 60
+_HOURS: Final = 24
 KEYS: Final = 1_000_000
 CHANGES: Final = 2_000
 _BUCKETS: Final = 16
@@ -53,8 +55,8 @@ def measure(scale: float) -> Iterator[Figure]:
         of_rounds = of_maintenance = 0.0
         most, wrote = 0, 0
 
-        def maintain(limits: MaintenanceLimits | None = None) -> Maintenance:
-            done = maintain_table(client, spark, table, steps=ALL_STEPS, limits=limits)
+        def maintain(steps: Collection[Step], limits: MaintenanceLimits | None = None) -> Maintenance:
+            done = maintain_table(client, spark, table, steps=steps, limits=limits)
             if done.error is not None:
                 raise SystemExit(f"error: maintenance failed: {done.error}")
             return done
@@ -67,14 +69,14 @@ def measure(scale: float) -> Iterator[Figure]:
             of_rounds += _cpu_seconds() - before
             if number % hour == 0 or number == rounds:
                 before = _cpu_seconds()
-                done = maintain()
+                done = maintain(ALL_STEPS if number % (_HOURS * hour) == 0 else ALL_STEPS - {Step.CLEAN})
                 of_maintenance += _cpu_seconds() - before
                 if done.plan is not None:
                     most = max(most, done.plan.files.data_files + done.plan.files.delete_files)
         newest = newest_metadata(client, _PATH)
         files = _files(newest)
         worn = _read_seconds(newest)
-        maintain(MaintenanceLimits(min_input_files=2, delete_files=1))
+        maintain(ALL_STEPS, MaintenanceLimits(min_input_files=2, delete_files=1))
         fresh = newest_metadata(client, _PATH)
         ideal, best = _files(fresh), _read_seconds(fresh)
     text = f"{files} of {wrote:,} that rounds wrote, at most {most:,}; freshly compacted {ideal}"

@@ -102,11 +102,14 @@ class LakeFiles:
 
     def has_deletes(self, file: LakeFile) -> bool:
         """Return whether a delete file is live. A rewrite of a data file removes its vector, but no other deletes."""
-        (location,) = file.referenced
         bucket = self.bucket(file.bucket)
-        if file.vector is None and location not in bucket.data:
+        if file.vector is None and not any(location in bucket.data for location in file.referenced):
             return True
-        return any(each.file.location == file.location for each in bucket.deletes.get(location, ()))
+        return any(
+            each.file.location == file.location
+            for location in file.referenced
+            for each in bucket.deletes.get(location, ())
+        )
 
     def put(self, number: int, files: BucketFiles) -> LakeFiles:
         """Return the files of the next snapshot, in which one bucket has other files."""

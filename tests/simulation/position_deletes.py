@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from fluss_tiering.lake.protocol import LakeFile, LiveDataFile, NotedPlace
@@ -11,8 +11,10 @@ from simulation.key_index import ModelKeyIndexes, Position, Rows, Run, SimPlaceI
 from simulation.lake import ModelLake, PositionWriter
 from simulation.lake_files import WITH_VECTORS, write_deletes
 
-_MAX_SINGLE_FILES: Final = 2
+_FEW_DATA_FILES: Final = 2
 """Up to this many touched data files have a position delete file each. With real files it is more."""
+_FEW_POSITIONS: Final = 3
+"""More deleted rows of a data file have a file of their own. With real files it is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class FoundRows:
     def write(self, bucket: int, location: str) -> list[LakeFile]:
         """Write the deletes, and return their files.
 
-        A file of deletes in one data file also holds what is deleted already, and replaces its file. With the format
-        version 2, deletes in many data files share a file, which holds nothing else.
+        They also hold what is deleted already, and replace the files that have it. With the format version 2, data
+        files with few deletes share a file, if there are many.
         """
         new: dict[str, frozenset[int]] = {}
         for data_file, rows in sorted(self._rows.items()):
@@ -50,18 +52,31 @@ class FoundRows:
             return []
         contents = self._lake.files
         own = {each: tuple(f for f in self._deletes.get(each, ()) if len(f.referenced) == 1) for each in new}
-        merged = {each: rows | self.present(each, own[each]) for each, rows in new.items()}
         if self._version >= WITH_VECTORS:
+            merged = {each: rows | self.present(each, own[each]) for each, rows in new.items()}
             return write_deletes(self._version, contents, bucket, location, merged, own)
-        if len(new) > _MAX_SINGLE_FILES:
-            return write_deletes(self._version, contents, bucket, location, new)
-        return [
-            file
-            for number, each in enumerate(new)
-            for file in write_deletes(
-                self._version, contents, bucket, f"{location}-{number}", {each: merged[each]}, {each: own[each]}
-            )
+        merged = {each: rows | self.present(each, self._deletes.get(each, ())) for each, rows in new.items()}
+        shared = {f.location: f for each in new for f in self._deletes.get(each, ()) if len(f.referenced) != 1}
+        alone = [
+            each
+            for each, rows in merged.items()
+            if len(rows) > _FEW_POSITIONS or (len(new) <= _FEW_DATA_FILES and not shared)
         ]
+        others = {
+            each: self.present(each, (f for f in files if len(f.referenced) != 1))
+            for each, files in self._deletes.items()
+            if each not in new and any(f.location in shared for f in files)
+        }
+        parts = [{each: merged[each]} for each in alone]
+        if together := {each: rows for each, rows in {**merged, **others}.items() if each not in alone}:
+            parts.append(together)
+        files = [
+            file
+            for number, part in enumerate(parts)
+            for file in write_deletes(self._version, contents, bucket, f"{location}-{number}", part, own)
+        ]
+        files[-1] = replace(files[-1], replaces=(*files[-1].replaces, *shared.values()))
+        return files
 
     def present(self, location: str, files: Iterable[LakeFile]) -> frozenset[int]:
         """Return the positions that live delete files delete of a data file."""

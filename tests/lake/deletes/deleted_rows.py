@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from places import deletes_of
+from places import deletes_of, shared_delete_file
 
 import judges
 from fluss_tiering.formats.schema import arrow_schema
@@ -110,6 +110,12 @@ class DeletedRows:
         self.forget(gone)
         return files
 
+    def delete_together(self, gone: Mapping[str, Sequence[int]]) -> None:
+        """Delete these positions by one position delete file for all data files, as other engines do."""
+        lake = self.open()
+        self.commit(lake, [shared_delete_file(self.place(lake), gone)])
+        self.forget(gone)
+
     def delete_by_key(self, gone: Mapping[str, Sequence[int]], day: tuple[str, ...] = DAY) -> None:
         """Delete the keys at these positions of data files by an equality delete file."""
         lake = self.open()
@@ -128,9 +134,9 @@ class DeletedRows:
         live = {file.location: file.deletes for file in self.live_files(lake) if file.partition == (*day, 0)}
         place = self.place(lake, day)
         deletes = deletes_of(gone, others=[location for location in live if location not in gone])
-        present = present_deletes(place, {location: live.get(location, ()) for location in gone})
+        present = present_deletes(place, {**dict.fromkeys(gone, ()), **live})
         if self.version < 3:
-            return write_position_deletes(place, deletes, len(live), present if self.merging else None)
+            return write_position_deletes(place, deletes, present if self.merging else None)
         return write_vectors(place, deletes, present)
 
     def live_files(self, lake: IcebergTable) -> list[LiveDataFile]:

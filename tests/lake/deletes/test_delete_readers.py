@@ -44,13 +44,13 @@ def by_position(table: DeletedRows) -> None:
 
 def of_many_files(table: DeletedRows) -> None:
     files = table.add(*(range(start, start + 10) for start in range(0, 120, 10)))
-    table.delete({file: [0, number % 10] for number, file in enumerate(files)})
-    table.delete({file: [9] for file in files[:9]})
+    table.delete_together({file: [0, number % 10] for number, file in enumerate(files)})
+    table.delete_together({file: [9] for file in files[:9]})
 
 
 def after_an_upgrade(table: DeletedRows) -> None:
     files = table.add(*(range(start, start + 10) for start in range(0, 120, 10)))
-    table.delete({file: [3] for file in files})
+    table.delete_together({file: [3] for file in files})
     table.delete({files[0]: [9], files[1]: [0]})
     table.upgrade(3)
     table.delete({files[0]: [0], files[2]: [1]})

@@ -92,7 +92,7 @@ def in_new_file(table: DeletedRows, file: LakeFile, positions: Sequence[int]) ->
 def test_deletes_of_version_2_go_on_as_vectors(spark, tmp_path: Path) -> None:
     table = DeletedRows(spark, tmp_path, 2)
     files = table.add(*(range(start, start + 10) for start in range(0, 100, 10)))
-    table.delete({file: [number] for number, file in enumerate(files)})
+    table.delete_together({file: [number] for number, file in enumerate(files)})
     table.delete({files[0]: [9], files[1]: [9]})
     table.delete_by_key({files[0]: [5], files[1]: [5]})
     table.upgrade(3)

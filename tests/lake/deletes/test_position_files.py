@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from places import deletes_of, place_in
+from places import deletes_of, place_in, shared_delete_file
 
 from fluss_tiering.lake.iceberg.deletes import (
     PositionDeletes,
@@ -31,7 +31,7 @@ def rows_of(file: LakeFile) -> list[tuple[str, int]]:
 
 def test_the_deletes_of_a_data_file_have_a_file_with_exact_bounds(tmp_path: Path) -> None:
     one, other = f"{LONG}a", f"{LONG}b"
-    files = write_position_deletes(place_in(tmp_path, 7), deletes_of({other: [5, 2**40, 0, 5], one: [1]}), 2)
+    files = write_position_deletes(place_in(tmp_path, 7), deletes_of({other: [5, 2**40, 0, 5], one: [1]}))
     assert [rows_of(file) for file in files] == [[(one, 1)], [(other, 0), (other, 5), (other, 2**40)]]
     assert [file.referenced for file in files] == [(one,), (other,)]
     assert [file.location for file in files] == [
@@ -49,7 +49,7 @@ def test_the_deletes_of_a_data_file_have_a_file_with_exact_bounds(tmp_path: Path
 
 
 def test_the_columns_have_the_ids_of_the_spec(tmp_path: Path) -> None:
-    (file,) = write_position_deletes(place_in(tmp_path), deletes_of({"a": [1]}), 1)
+    (file,) = write_position_deletes(place_in(tmp_path), deletes_of({"a": [1]}))
     schema = pq.ParquetFile(path_of(file.location)).schema_arrow
     assert [(field.name, field.type, field.nullable) for field in schema] == [
         ("file_path", pa.string(), False),
@@ -59,61 +59,79 @@ def test_the_columns_have_the_ids_of_the_spec(tmp_path: Path) -> None:
     assert ids == [PATH_ID, POSITION_ID]
 
 
-@pytest.mark.parametrize(
-    ("touched", "live", "written"), [(1, 1, 1), (8, 8, 8), (9, 18, 9), (9, 17, 1), (20, 20, 1), (20, 1000, 20)]
-)
-def test_one_file_for_all_if_most_data_files_are_touched(tmp_path: Path, touched: int, live: int, written: int) -> None:
-    gone = {f"file:/lake/{number}": [number] for number in range(touched)}
-    files = write_position_deletes(place_in(tmp_path), deletes_of(gone), live)
+@pytest.mark.parametrize(("touched", "written"), [(1, 1), (8, 8), (9, 1), (20, 1)])
+def test_many_data_files_with_few_deletes_share_a_file(tmp_path: Path, touched: int, written: int) -> None:
+    # Code units of UTF-16 have another order than bytes.
+    names = ["\U00010000", "\uffff", "z", "a b", "a#", "ä", *map(str, range(14))][:touched]
+    gone = {name: range(number) for number, name in enumerate(names, start=1)}
+    files = write_position_deletes(place_in(tmp_path), deletes_of(gone, others=["untouched"]))
     assert len(files) == written
-    assert sorted(row for file in files for row in rows_of(file)) == sorted((path, n) for path, (n,) in gone.items())
-    assert [path for file in files for path in file.referenced] == sorted(gone)
+    ordered = sorted(names, key=str.encode)
+    assert [name for file in files for name in file.referenced] == ordered
+    rows = [(name, position) for name in ordered for position in gone[name]]
+    assert [row for file in files for row in rows_of(file)] == rows
+    assert files[0].metrics.lower_bounds[PATH_ID] == ordered[0].encode()
+    assert files[-1].metrics.upper_bounds[PATH_ID] == ordered[-1].encode()
+    assert sum(file.metrics.record_count for file in files) == len(rows)
 
 
-def test_one_file_for_all_is_sorted_by_the_bytes_of_locations_and_by_position(tmp_path: Path, monkeypatch) -> None:
+def test_a_data_file_with_many_deletes_has_a_file_of_its_own(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(position_files, "_FEW_POSITIONS", 5)
     monkeypatch.setattr(position_files, "_GROUP_ROWS", 7)
-    # Code units of UTF-16 have another order.
-    names = ["\U00010000", "\uffff", "z", "a b", "a#", "ä", "b", "0", "~", "Z"]
-    gone = {name: range(number * 3) for number, name in enumerate(names, start=1)}
-    (file,) = write_position_deletes(place_in(tmp_path), deletes_of(gone, others=["untouched"]), 11)
-    expected = [(name, position) for name in sorted(names, key=str.encode) for position in gone[name]]
-    assert rows_of(file) == expected
-    footer = pq.ParquetFile(path_of(file.location)).metadata
-    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    assert max(group.num_rows for group in groups) == 7
-    assert file.metrics.lower_bounds[PATH_ID] == b"0"
-    assert file.metrics.upper_bounds[PATH_ID] == "\U00010000".encode()
-    assert file.metrics.record_count == len(expected)
+    gone = {name: range(3) for name in "abcdefghij"} | {"e": range(10)}
+    alone, together = write_position_deletes(place_in(tmp_path), deletes_of(gone))
+    assert rows_of(alone) == [("e", position) for position in range(10)]
+    assert rows_of(together) == [(name, position) for name in "abcdfghij" for position in range(3)]
+    footer = pq.ParquetFile(path_of(together.location)).metadata
+    assert [footer.row_group(number).num_rows for number in range(footer.num_row_groups)] == [7, 7, 7, 6]
 
 
 def test_a_large_number_of_deletes_is_written_in_row_groups(tmp_path: Path) -> None:
     positions = np.arange(600_000)[::-1]
     deletes = PositionDeletes(["a"], pa.array(np.zeros(600_000, np.int32)), pa.chunked_array([positions, positions]))
     with pytest.raises(ValueError, match="600000 file numbers and 1200000 positions: expected as many"):
-        write_position_deletes(place_in(tmp_path), deletes, 1)
+        write_position_deletes(place_in(tmp_path), deletes)
     twice = PositionDeletes(["a"], pa.array(np.zeros(1_200_000, np.int32)), deletes.positions)
-    (file,) = write_position_deletes(place_in(tmp_path), twice, 1)
+    (file,) = write_position_deletes(place_in(tmp_path), twice)
     table = pq.read_table(path_of(file.location))
     assert np.array_equal(table["pos"].to_numpy(), np.arange(600_000))
-    assert pq.ParquetFile(path_of(file.location)).num_row_groups == 3
+    assert pq.ParquetFile(path_of(file.location)).num_row_groups == 5
 
 
 def test_a_file_takes_the_place_of_those_that_its_data_file_has(tmp_path: Path) -> None:
-    first = write_position_deletes(place_in(tmp_path, 1), deletes_of({"a": [1], "b": [7]}), 20)
-    shared = write_position_deletes(place_in(tmp_path, 2), deletes_of({name: [9] for name in "abcdefghi"}), 9)
+    of_a, _ = write_position_deletes(place_in(tmp_path, 1), deletes_of({"a": [1], "b": [7]}))
     place = place_in(tmp_path, 3)
-    present = present_deletes(place, {"a": [first[0], *shared], "c": shared, "d": []})
-    files = write_position_deletes(place, deletes_of({"a": [3, 1], "c": [0], "d": [2], "e": [4]}), 20, present)
-    # What several data files share stays, so nothing of it is written again.
+    present = present_deletes(place, {"a": [of_a], "c": [], "d": []})
+    files = write_position_deletes(place, deletes_of({"a": [3, 1], "c": [0], "d": [2], "e": [4]}), present)
     assert [rows_of(file) for file in files] == [[("a", 1), ("a", 3)], [("c", 0)], [("d", 2)], [("e", 4)]]
-    assert [file.replaces for file in files] == [(first[0],), (), (), ()]
-    (together,) = write_position_deletes(place_in(tmp_path, 4), deletes_of({n: [0] for n in "abcdefghi"}), 9, present)
-    assert rows_of(together) == [(name, 0) for name in "abcdefghi"]
-    assert together.replaces == ()
+    assert [file.replaces for file in files] == [(of_a,), (), (), ()]
+
+
+def test_a_shared_file_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    (of_a,) = write_position_deletes(place_in(tmp_path, 1), deletes_of({"a": [1]}))
+    shared = shared_delete_file(place_in(tmp_path, 2), {name: [9] for name in "abc"})
+    other = shared_delete_file(place_in(tmp_path, 3), {"x": [1], "y": [2]})
+    place = place_in(tmp_path, 4)
+    present = present_deletes(place, {"a": [of_a, shared], "b": [shared], "c": [shared], "x": [other], "y": [other]})
+    (file,) = write_position_deletes(place, deletes_of({"a": [3], "d": [0]}), present)
+    # What the old file deletes of data files that have no new deletes is kept, too.
+    assert rows_of(file) == [("a", 1), ("a", 3), ("a", 9), ("b", 9), ("c", 9), ("d", 0)]
+    assert file.referenced == ("a", "b", "c", "d")
+    # A file that no data file with new deletes has stays as it is.
+    assert file.replaces == (of_a, shared)
+
+
+def test_a_shared_file_of_which_nothing_is_left_is_replaced_by_one_of_a_data_file(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(position_files, "_FEW_POSITIONS", 2)
+    shared = shared_delete_file(place_in(tmp_path, 1), {"a": [1, 2], "gone": [1]})
+    place = place_in(tmp_path, 2)
+    (file,) = write_position_deletes(place, deletes_of({"a": [0]}), present_deletes(place, {"a": [shared]}))
+    assert rows_of(file) == [("a", 0), ("a", 1), ("a", 2)]
+    assert file.replaces == (shared,)
 
 
 def test_no_deletes_are_no_file(tmp_path: Path) -> None:
-    assert write_position_deletes(place_in(tmp_path), deletes_of({}, others=["a"]), 1) == []
+    assert write_position_deletes(place_in(tmp_path), deletes_of({}, others=["a"])) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -131,7 +149,7 @@ def test_no_deletes_are_no_file(tmp_path: Path) -> None:
 def test_deletes_that_name_no_row_are_refused(tmp_path: Path, locations, files, positions, said) -> None:
     deletes = PositionDeletes(locations, pa.array(files, pa.int32()), pa.array(positions, pa.int64()))
     with pytest.raises(ValueError, match=said):
-        write_position_deletes(place_in(tmp_path), deletes, 1)
+        write_position_deletes(place_in(tmp_path), deletes)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -147,6 +165,6 @@ def test_what_was_written_is_deleted_if_writing_fails(tmp_path: Path, monkeypatc
     write = OpenFile.write
     monkeypatch.setattr(OpenFile, "write", fail_at_third)
     with pytest.raises(OSError, match="the disk is full"):
-        write_position_deletes(place_in(tmp_path), deletes_of({"a": [1], "b": [1], "c": [1], "d": [1]}), 9)
+        write_position_deletes(place_in(tmp_path), deletes_of({"a": [1], "b": [1], "c": [1], "d": [1]}))
     assert len(opened) == 3
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from places import deletes_of, place_in
+from places import deletes_of, place_in, shared_delete_file
 
 from fluss_tiering.lake.iceberg.deletes import (
     PresentDeletes,
@@ -91,7 +91,7 @@ def test_a_vector_is_read_from_its_place(tmp_path: Path) -> None:
 
 def test_a_new_vector_holds_what_is_deleted_already(tmp_path: Path) -> None:
     (of_a, _), place = vectors_in(tmp_path), place_in(tmp_path, 1)
-    shared = write_position_deletes(place, deletes_of({name: [7] for name in "abcdefghi"}), 9)
+    shared = [shared_delete_file(place, {name: [7] for name in "abcdefghi"})]
     present_a = present_deletes(place, {"a": [of_a, *shared]})
     assert positions(present_a["a"]) == ([1, 2**33], [7])
     (vector,) = write_vectors(place, deletes_of({"a": [0, 1]}), present_a)
@@ -128,7 +128,7 @@ def test_a_puffin_file_that_cannot_be_finished_is_deleted(tmp_path: Path, monkey
 def test_a_file_of_many_data_files_is_read_once_for_those_that_are_asked_for(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(present, "_BATCH_ROWS", 5)
     gone = {name: range(number * 3) for number, name in enumerate("abcdefghij", start=1)}
-    (shared,) = write_position_deletes(place_in(tmp_path), deletes_of(gone), 10)
+    shared = shared_delete_file(place_in(tmp_path), gone)
     opened = []
     read = present.pq.ParquetFile
     monkeypatch.setattr(present.pq, "ParquetFile", lambda *args, **how: opened.append(1) or read(*args, **how))
@@ -205,7 +205,7 @@ def test_a_vector_of_another_data_file_is_noticed_by_its_size(tmp_path: Path) ->
     ids=["missing", "no Parquet", "no positions", "negative", "text"],
 )
 def test_a_position_delete_file_that_is_missing_or_damaged_is_named(tmp_path: Path, damage, said: str) -> None:
-    (file,) = write_position_deletes(place_in(tmp_path), deletes_of({"a": [1]}), 1)
+    (file,) = write_position_deletes(place_in(tmp_path), deletes_of({"a": [1]}))
     damage(file)
     with pytest.raises(FlussTieringError) as error:
         present_deletes(place_in(tmp_path), {"a": [file]})
@@ -214,7 +214,7 @@ def test_a_position_delete_file_that_is_missing_or_damaged_is_named(tmp_path: Pa
 
 
 def test_a_position_delete_file_of_another_format_is_refused(tmp_path: Path) -> None:
-    (file,) = write_position_deletes(place_in(tmp_path), deletes_of({"a": [1]}), 1)
+    (file,) = write_position_deletes(place_in(tmp_path), deletes_of({"a": [1]}))
     with pytest.raises(FlussTieringError, match="is no Parquet file, and executors read no other") as error:
         present_deletes(place_in(tmp_path), {"a": [replace(file, location=f"{file.location}.avro")]})
     assert error.value.code is ErrorCode.LAKE_TABLE_MISMATCH
@@ -228,7 +228,7 @@ def test_an_executor_that_does_not_see_the_lake_or_has_no_credentials_says_so(tm
     def act(writer) -> None:
         here, deletes = replace(place, writer=writer), deletes_of({"a": [1]})
         if write == "files":
-            write_position_deletes(here, deletes, 1)
+            write_position_deletes(here, deletes)
         elif write == "vectors":
             write_vectors(here, deletes, {"a": PresentDeletes()})
         else:

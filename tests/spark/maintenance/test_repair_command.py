@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 
-from spark_support import Tiering, command, named
+from spark_support import BY_KEY, Tiering, command, named
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.java import jvm_of
@@ -32,7 +32,7 @@ def narrow(tiering: Tiering, table: TableInfo) -> list[str]:
 
 def test_verify_finds_and_repair_mends_bounds_that_hide_rows(tiering: Tiering, monkeypatch, capsys):  # D40
     run = command(tiering, monkeypatch)
-    table = tiering.table()
+    table = tiering.table(properties=BY_KEY)
     tiering.write(table, named(range(10), "first"))
     tiering.tier(table)
     tiering.write(table, named(range(3), "second"))

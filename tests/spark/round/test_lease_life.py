@@ -30,6 +30,7 @@ from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
 from fluss_tiering.spark.round.keepalive import KeepAlive
+from fluss_tiering.spark.round.pieces import PieceWork
 from fluss_tiering.spark.round.plan import SnapshotPiece
 from fluss_tiering.spark.round.stage import run_stage
 from needs import needs
@@ -100,7 +101,7 @@ def test_all_snapshots_of_a_round_are_leased_when_the_first_goes_to_a_reader(lak
 
     def look(spark, job, *rest):
         (lease,) = lake.client.list_leases(lake.rounds(job.table)[0].lease_id)
-        pieces = [work.piece for work in job.work]
+        pieces = [work.piece for work in job.work if isinstance(work, PieceWork)]
         seen[job.table.path] = (
             {piece.bucket: piece.snapshot.snapshot_id for piece in pieces if isinstance(piece, SnapshotPiece)},
             {bucket: id_ for bucket, id_ in lease.snapshots.items() if bucket.table_id == job.table.table_id},
@@ -209,7 +210,7 @@ def test_a_restarted_driver_of_the_same_lease_reads_the_same_snapshot(lake: Tier
     read = []
 
     def killed(spark, job, *rest):
-        pieces = [work.piece for work in job.work]
+        pieces = [work.piece for work in job.work if isinstance(work, PieceWork)]
         read.append({each.bucket: each.snapshot.snapshot_id for each in pieces if isinstance(each, SnapshotPiece)})
         if len(read) == 1:
             # As a driver that is killed: nothing of its end is left but silence.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from io import StringIO
 
 from rich.console import Console
-from spark_support import Tiering, named
+from spark_support import BY_KEY, Tiering, named
 
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.lake.iceberg import summary
@@ -91,7 +91,7 @@ def test_a_round_that_is_cut_into_many_pieces_is_the_same(tiering: Tiering, monk
     monkeypatch.setattr(
         application, "PlanLimits", lambda **given: PlanLimits(**given, append_piece_bytes=1, change_piece_bytes=200)
     )
-    table = tiering.table()
+    table = tiering.table(properties=BY_KEY)
     tiering.write(table, named(range(4), "first"))
     tiering.tier(table)
     expected = named(range(4), "first")
@@ -110,7 +110,7 @@ def test_a_round_that_is_cut_into_many_pieces_is_the_same(tiering: Tiering, monk
 # D52: readers apply the deletes of each snapshot to all rows before it
 def test_a_hot_bucket_with_much_to_catch_up_commits_in_few_snapshots(tiering: Tiering, monkeypatch):
     monkeypatch.setattr(application, "PlanLimits", lambda **given: PlanLimits(**given, change_piece_bytes=1))
-    table = tiering.table()
+    table = tiering.table(properties=BY_KEY)
     expected = named(range(20), "first")
     tiering.write(table, expected)
     tiering.tier(table)

@@ -275,7 +275,7 @@ class SortedEntries:
     @staticmethod
     def sorted(hashes: Hashes, files: Int64s, positions: Int64s) -> SortedEntries:
         """Return entries in their order."""
-        order = np.argsort(hashes.high, kind="stable")
+        order = np.argsort(hashes.high)
         return SortedEntries(hashes.take(order), files[order], positions[order])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from pyarrow import fs
 from fluss_tiering.formats.compiled import Int64s, UInt8s
 from fluss_tiering.lake.key_index.errors import unusable
 from fluss_tiering.lake.object_store import filesystem_of, naming_expired_credentials, path_of, require_valid
+from fluss_tiering.lake.parallel import REMOTE_THREADS, in_threads, map_on_store
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.location import Location
 
@@ -30,7 +30,6 @@ _FREE_GAP_BYTES: Final = 1 << 20
 """How many bytes that nobody asked for may be read, even if fewer were asked for."""
 _MOST_REQUEST_BYTES: Final = 4 << 20
 """The size up to which ranges are joined, so that large reads are made by several requests at once."""
-_REMOTE_THREADS: Final = 32
 _LOCAL_THREADS: Final = 8
 """A disk answers several requests in the time of one, if it has to look for what is asked for."""
 _LOCAL_REQUESTS_PER_THREAD: Final = 256
@@ -145,7 +144,7 @@ class IndexStore:
                             raise unusable(self.full_name(name), f"ends before byte {end_byte}", "what was written")
                         _copy_ranges(found, starts[first:end] - starts[first], length, content[first * length :])
 
-                _in_threads(request, self._shares(len(firsts)))
+                in_threads(request, self._shares(len(firsts)))
         except FileNotFoundError:
             raise unusable(self.full_name(name), "is missing", "a file of the index") from None
         self._count(len(firsts), int(sizes.sum()))
@@ -220,7 +219,7 @@ class IndexStore:
 
         An object store answers many requests in the time of one, so there it is called in several threads.
         """
-        return [function(item) for item in items] if self.is_local else _in_threads(function, items)
+        return map_on_store(self.location, function, items)
 
     def _path(self, name: str) -> str:
         return path_of(self.full_name(name))
@@ -241,7 +240,7 @@ class IndexStore:
     def _shares(self, requests: int) -> list[range]:
         """Divide the numbers of requests among threads."""
         few = _LOCAL_REQUESTS_PER_THREAD if self.is_local else 1
-        threads = max(1, min(requests // few, _LOCAL_THREADS if self.is_local else _REMOTE_THREADS))
+        threads = max(1, min(requests // few, _LOCAL_THREADS if self.is_local else REMOTE_THREADS))
         return [range(requests * number // threads, requests * (number + 1) // threads) for number in range(threads)]
 
     def _count(self, requests: int, size: int) -> None:
@@ -273,14 +272,6 @@ class IndexStore:
                 f"could not write, list or delete {self.full_name(name)} of the key index: {error}; check the "
                 "permissions of the folder, and the free space",
             ) from error
-
-
-def _in_threads(function: Callable[[ItemT], ResultT], items: Sequence[ItemT]) -> list[ResultT]:
-    if len(items) < 2:
-        return [function(item) for item in items]
-    count = min(len(items), _REMOTE_THREADS)
-    with ThreadPoolExecutor(count, thread_name_prefix="fluss-tiering-key-index") as threads:
-        return list(threads.map(function, items))
 
 
 def _copy_ranges(found: bytes, starts: Int64s, length: int, content: UInt8s) -> None:

@@ -45,22 +45,35 @@ class FoundRows:
             if first < behind:
                 self._rows.setdefault(location, DeletionVector()).add(matches.positions[first:behind])
 
-    def write(self, new_files: int = 0) -> list[LakeFile]:
+    def write(self) -> list[LakeFile]:
         """Write the deletes of those rows that are not deleted yet, and return the files.
-
-        Args:
-            new_files: How many data files this commit adds, of which rows are deleted.
 
         Raises:
             FlussTieringError: CORRUPT_DATA if a live delete file cannot be read; STORAGE if the lake refuses.
             ExpiredCredentialsError: if the credentials are not valid any more.
         """
-        present = present_deletes(
-            self._place, {each: self._live[each].deletes if each in self._live else () for each in self._rows}
-        )
+        present = present_deletes(self._place, {each: self._deletes_of(each) for each in self._concerned()})
         for location, vector in self._rows.items():
             vector.remove(present[location].everything())
         deletes = PositionDeletes.of({each: vector for each, vector in self._rows.items() if len(vector)})
         if self._format_version >= _WITH_VECTORS:
             return write_vectors(self._place, deletes, present)
-        return write_position_deletes(self._place, deletes, len(self._live) + new_files, present)
+        return write_position_deletes(self._place, deletes, present)
+
+    def _concerned(self) -> list[str]:
+        """Return the data files with new deletes, and those that share a position delete file with one of them."""
+        shared = {
+            file.location
+            for location in self._rows
+            for file in self._deletes_of(location)
+            if file.vector is None and len(file.referenced) != 1
+        }
+        others = (
+            location
+            for location, live in self._live.items()
+            if location not in self._rows and any(file.location in shared for file in live.deletes)
+        )
+        return [*self._rows, *others]
+
+    def _deletes_of(self, location: str) -> Sequence[LakeFile]:
+        return self._live[location].deletes if location in self._live else ()

@@ -115,4 +115,4 @@ def write_noted_deletes(
         index.adopt(earlier)
         index.save(base)
         # Nothing can fail after this: nobody else would know the files, so as to delete them.
-        return found.write(sum(len(run.files) for run in earlier))
+        return found.write()

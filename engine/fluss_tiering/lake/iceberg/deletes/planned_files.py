@@ -15,6 +15,8 @@ from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, Live
 _LEVEL: Final = 1
 """The level of the compression, the fastest."""
 _EQUALITY: Final = "equality-deletes"
+_TOTAL_DELETE_FILES: Final = "total-delete-files"
+"""The count in a snapshot's summary (`SnapshotSummary`). A snapshot may lack it."""
 
 
 def live_data_files(jvm: JVMView, table: JavaObject, snapshot_id: int | None) -> Iterator[LiveDataFile]:
@@ -31,32 +33,32 @@ def live_data_files(jvm: JVMView, table: JavaObject, snapshot_id: int | None) ->
     if snapshot_id is None:
         return
     with lake_errors(f"list the data files of the lake table {table.name()}"):
-        described = _Descriptions(jvm, table)
+        described = _Descriptions(jvm, table, snapshot_id)
         tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
         try:
-            found = tasks.iterator()
-            while found.hasNext():
-                yield described.data_file(found.next())
+            # Each step of an iterator would be two calls.
+            listed = iceberg_class(jvm, "relocated.com.google.common.collect.Lists").newArrayList(tasks)
         finally:
             tasks.close()
+        for number in range(listed.size()):
+            yield described.data_file(listed.get(number))
 
 
 class _Descriptions:
     """Describes files with few calls into the JVM. A delete file that many data files have is described once."""
 
-    def __init__(self, jvm: JVMView, table: JavaObject) -> None:
+    def __init__(self, jvm: JVMView, table: JavaObject, snapshot_id: int) -> None:
         self._parser = iceberg_class(jvm, "ContentFileParser")
         self._util = iceberg_class(jvm, "util.ContentFileUtil")
+        self._has_deletes = table.snapshot(snapshot_id).summary().get(_TOTAL_DELETE_FILES) != "0"
         self._specs = table.specs()
-        self._spec_of: dict[int, JavaObject] = {}
-        self._deletes: dict[tuple[str, int | None], LakeFile | None] = {}
+        self._spec = table.spec() if self._specs.size() == 1 else None
+        self._deletes: dict[str, LakeFile | None] = {}
 
     def data_file(self, task: JavaObject) -> LiveDataFile:
         """Return the data file of a scan task."""
         described = json.loads(self._json(task.file()))
-        listed = task.deletes()
-        # To iterate over a Java list costs an exception of the JVM, which takes ten times as long as all calls here.
-        deletes = [self._delete_file(listed.get(number)) for number in range(listed.size())]
+        deletes = self._delete_files(task) if self._has_deletes else []
         by_position = tuple(each for each in deletes if each is not None)
         return LiveDataFile(
             described["file-path"],
@@ -68,26 +70,35 @@ class _Descriptions:
             described["file-format"].upper(),
         )
 
+    def _delete_files(self, task: JavaObject) -> list[LakeFile | None]:
+        """Return the live delete files of a scan task; None for each one with equality deletes."""
+        listed = task.deletes()
+        # To iterate over a Java list costs an exception of the JVM, which takes ten times as long as all calls here.
+        return [self._delete_file(listed.get(number)) for number in range(listed.size())]
+
     def _delete_file(self, file: JavaObject) -> LakeFile | None:
-        """Return a live delete file; None for equality deletes."""
-        key = (str(file.location()), file.contentOffset())
-        if key not in self._deletes:
-            text = self._json(file)
-            is_by_key = json.loads(text)["content"] == _EQUALITY
-            referenced = None if is_by_key else self._util.referencedDataFileLocation(file)
-            self._deletes[key] = None if is_by_key else _delete_file(text, referenced)
-        return self._deletes[key]
+        location = str(file.location())
+        if location in self._deletes:
+            return self._deletes[location]
+        text = self._json(file)
+        described: Mapping[str, Any] = json.loads(text)
+        if described["content"] == _EQUALITY:
+            self._deletes[location] = None
+            return None
+        referenced = described.get("referenced-data-file") or self._util.referencedDataFileLocation(file)
+        delete_file = _delete_file(text, described, referenced)
+        # A Puffin file may have the vectors of several data files, of which each is another delete file.
+        if delete_file.vector is None:
+            self._deletes[location] = delete_file
+        return delete_file
 
     def _json(self, file: JavaObject) -> str:
-        number = int(file.specId())
-        if number not in self._spec_of:
-            self._spec_of[number] = self._specs.get(number)
-        return str(self._parser.toJson(file, self._spec_of[number]))
+        spec = self._specs.get(file.specId()) if self._spec is None else self._spec
+        return str(self._parser.toJson(file, spec))
 
 
-def _delete_file(text: str, referenced: str | None) -> LakeFile:
+def _delete_file(text: str, described: Mapping[str, Any], referenced: str | None) -> LakeFile:
     """Return a live delete file. What Iceberg says of it is kept, since a commit removes it by this description."""
-    described: Mapping[str, Any] = json.loads(text)
     vector = None
     if described["file-format"].upper() == "PUFFIN":
         vector = VectorPlace(described["content-offset"], described["content-size-in-bytes"])

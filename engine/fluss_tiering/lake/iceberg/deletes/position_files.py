@@ -1,14 +1,14 @@
 """Position delete files of the format version 2: Parquet files with the location of a data file and a row's position.
 
-A file of deletes in one data file names it, so that readers open it for this data file only. If most data files of a
-place are touched, one file for all of them is smaller to list, and its row groups have the bounds of locations.
+A place has one delete file for all data files with few deleted rows, and one for each other data file. Each round
+writes those anew that it changes, so that a reader opens one or two of them for a data file, however many rounds there
+were, and a round writes a few, however many small data files it touches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from fluss_tiering.formats.micros import column_of
+from fluss_tiering.lake.iceberg.deletes.each_file import write_each
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.positions import PositionDeletes
 from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes
@@ -23,34 +24,35 @@ from fluss_tiering.lake.iceberg.deletes.schema import PATH_COLUMN, PATH_ID, POSI
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.iceberg.metrics.modes import FULL
 from fluss_tiering.lake.iceberg.parquet import OpenFile
-from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
 from fluss_tiering.lake.protocol import FileContent, Int64s, LakeFile
 
-_MAX_SINGLE_FILES: Final = 8
+_FEW_DATA_FILES: Final = 8
 """Up to this many touched data files have a delete file each."""
-_GROUP_ROWS: Final = 1 << 18
+_FEW_POSITIONS: Final = 10_000
+"""More deleted rows of a data file are in a file of their own, so that they are not written again for others."""
+_GROUP_ROWS: Final = 1 << 17
 """The size of a row group. A row takes its location's length in memory while it is written."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A delete file: the positions in each data file, which are in the order of UTF-8, and what it replaces."""
+
+    deletes: Sequence[tuple[str, Int64s]]
+    replaces: tuple[LakeFile, ...]
+
+
 def write_position_deletes(
-    place: DeletePlace,
-    deletes: PositionDeletes,
-    live_files: int,
-    present: Mapping[str, PresentDeletes] | None = None,
+    place: DeletePlace, deletes: PositionDeletes, present: Mapping[str, PresentDeletes] | None = None
 ) -> list[LakeFile]:
     """Write the deletes as files that a commit adds to a lake table of the format version 2.
-
-    There is a file for each data file; but a single one, if more than 8 data files have deletes and these are more than
-    half of the live data files of the place.
 
     Args:
         place: Where the files are written. All data files must be of its partition and its bucket.
         deletes: The rows to delete.
-        live_files: The number of the place's data files in the snapshot from which the deletes were planned.
-        present: What is deleted of data files already, as `present_deletes` returns it. The file of a data file then
-            holds that, too, and replaces the delete files that are about this data file alone, so that they do not
-            grow in number. None, or a data file without an entry: its delete files stay beside the new one. A single
-            file for all holds nothing else and replaces nothing.
+        present: What is deleted of data files already, as `present_deletes` returns it. The new files then hold that,
+            too, and replace the delete files that have it. If a data file of `deletes` shares a delete file with other
+            live data files of the place, these must be here, too. None: what is there stays beside the new files.
 
     Returns:
         The new files; none if there are no deletes.
@@ -60,107 +62,74 @@ def write_position_deletes(
         ExpiredCredentialsError: if the credentials for the lake's store are not valid any more.
         ValueError: if `deletes` is not what it should be.
     """
-    touched = len(deletes.touched)
-    if not touched:
-        return []
-    together = touched > _MAX_SINGLE_FILES and touched > live_files / 2
-    written = _DeleteFiles(place, place.open())
-    with naming_expired_credentials(place.io_properties):
+    # The bounds of locations are those by which engines leave out files: they must not be shortened.
+    settings = replace(place.writer, metrics_modes={PATH_ID: FULL, POSITION_ID: FULL})
+
+    def write(filesystem: fs.FileSystem, location: str, planned: _Planned) -> LakeFile:
+        file = OpenFile(location, SCHEMA, settings, filesystem, dictionaries=[PATH_COLUMN])
         try:
-            for location, positions in deletes.by_file():
-                found = None if together or present is None else present.get(location)
-                written.write(location, positions if found is None else _with_own(positions, found))
-                if not together:
-                    written.finish(() if found is None else found.files)
-            written.finish()
+            rows = _rows(planned.deletes)
+            for start in range(0, rows.num_rows, _GROUP_ROWS):
+                group = rows.slice(start, _GROUP_ROWS)
+                file.write(group.cast(SCHEMA))
+            size, metrics = file.close()
         except BaseException:
-            written.abort()
+            file.abandon()
             raise
-    return written.files
-
-
-class _DeleteFiles:
-    """Writes delete files, one after the other."""
-
-    def __init__(self, place: DeletePlace, filesystem: fs.FileSystem) -> None:
-        self._place = place
-        self._filesystem = filesystem
-        # The bounds of locations are those by which engines leave out files: they must not be shortened.
-        self._settings = replace(place.writer, metrics_modes={PATH_ID: FULL, POSITION_ID: FULL})
-        self._open: OpenFile | None = None
-        self._referenced: list[str] = []
-        self._buffer: list[pa.Table] = []
-        self._buffered_rows = 0
-        self.files: list[LakeFile] = []
-
-    def write(self, location: str, positions: Int64s) -> None:
-        """Add the deletes of one data file."""
-        self._referenced.append(location)
-        for start in range(0, len(positions), _GROUP_ROWS):
-            part = positions[start : start + _GROUP_ROWS]
-            self._buffer.append(_rows(location, part))
-            self._buffered_rows += len(part)
-            if self._buffered_rows >= _GROUP_ROWS:
-                self._flush()
-
-    def _flush(self) -> None:
-        if self._open is None:
-            location = f"{self._place.prefix}-{len(self.files):05d}.parquet"
-            self._open = OpenFile(location, SCHEMA, self._settings, self._filesystem, dictionaries=[PATH_COLUMN])
-        for group in _groups(pa.concat_tables(self._buffer)):
-            self._open.write(group)
-        self._buffer, self._buffered_rows = [], 0
-
-    def finish(self, replaces: tuple[LakeFile, ...] = ()) -> None:
-        """Finish the file that is open, if there is one. It takes the place of the delete files that are named."""
-        if self._buffer:
-            self._flush()
-        if self._open is None:
-            return
-        size, metrics = self._open.close()
-        self.files.append(
-            LakeFile(
-                FileContent.POSITION_DELETES,
-                self._place.bucket,
-                self._open.location,
-                size,
-                metrics,
-                self._place.partition_values,
-                referenced=tuple(self._referenced),
-                replaces=replaces,
-            )
+        return LakeFile(
+            FileContent.POSITION_DELETES,
+            place.bucket,
+            location,
+            size,
+            metrics,
+            place.partition_values,
+            referenced=tuple(data_file for data_file, _ in planned.deletes),
+            replaces=planned.replaces,
         )
-        self._open = None
-        self._referenced = []
 
-    def abort(self) -> None:
-        """Delete what was written, as far as possible."""
-        locations = [file.location for file in self.files]
-        if self._open is not None:
-            locations.append(self._open.location)
-            self._open.abandon()
-        for location in locations:
-            # Whatever fails here, the failure that led here is the one to report.
-            with suppress(Exception):
-                self._filesystem.delete_file(path_of(location))
+    return write_each(place, _planned(dict(deletes.by_file()), present or {}), "parquet", write)
 
 
-def _with_own(positions: Int64s, present: PresentDeletes) -> Int64s:
-    if not present.files:
+def _planned(deletes: Mapping[str, Int64s], present: Mapping[str, PresentDeletes]) -> list[_Planned]:
+    """Divide the deletes of data files among delete files."""
+    found = {data_file: present.get(data_file, PresentDeletes()) for data_file in deletes}
+    # These are written anew, so all that they delete has a place in the new files.
+    shared = {file.location: file for each in found.values() for file in each.shared_files}
+    alone: list[_Planned] = []
+    together: dict[str, Int64s] = {}
+    replaced: list[LakeFile] = []
+    for data_file, positions in deletes.items():
+        everything = _with(positions, found[data_file])
+        if len(everything) > _FEW_POSITIONS or (len(deletes) <= _FEW_DATA_FILES and not shared):
+            alone.append(_Planned([(data_file, everything)], found[data_file].files))
+        else:
+            together[data_file] = everything
+            replaced += found[data_file].files
+    for data_file, other in present.items():
+        if data_file not in deletes and any(file.location in shared for file in other.shared_files):
+            together[data_file] = other.shared.positions()
+    if together:
+        ordered = sorted(together.items(), key=lambda each: each[0].encode())
+        return [*alone, _Planned(ordered, (*replaced, *shared.values()))]
+    if shared:
+        # Each of its data files has a delete file of its own now.
+        alone[0] = replace(alone[0], replaces=(*alone[0].replaces, *shared.values()))
+    return alone
+
+
+def _with(positions: Int64s, present: PresentDeletes) -> Int64s:
+    if not (present.files or present.shared_files):
         return positions
     both = DeletionVector()
-    both.update(present.own)
+    both.update(present.everything())
     both.add(positions)
     return both.positions()
 
 
-def _groups(rows: pa.Table) -> Iterator[pa.Table]:
-    for start in range(0, rows.num_rows, _GROUP_ROWS):
-        yield rows.slice(start, _GROUP_ROWS)
-
-
-def _rows(location: str, positions: Int64s) -> pa.Table:
-    same = pa.DictionaryArray.from_arrays(
-        column_of(pa.int32(), np.zeros(len(positions), np.int32)), pa.array([location])
-    )
-    return pa.table([same.cast(pa.string()), column_of(pa.int64(), positions)], schema=SCHEMA)
+def _rows(deletes: Sequence[tuple[str, Int64s]]) -> pa.Table:
+    """Return the rows of a delete file, with the locations as a dictionary, since these are long."""
+    sizes = [len(positions) for _, positions in deletes]
+    numbers = column_of(pa.int32(), np.repeat(np.arange(len(deletes), dtype=np.int32), sizes))
+    locations = pa.DictionaryArray.from_arrays(numbers, pa.array([location for location, _ in deletes], pa.string()))
+    positions = np.concatenate([np.empty(0, np.int64), *(each for _, each in deletes)])
+    return pa.table([locations, column_of(pa.int64(), positions)], names=SCHEMA.names)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.schema import PATH_COLUMN, POSITION_COLUMN
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
+from fluss_tiering.lake.parallel import map_on_store
 from fluss_tiering.lake.protocol import LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -31,11 +32,13 @@ class PresentDeletes:
         own: The positions in delete files that are about this data file alone.
         shared: The positions in delete files that are about other data files, too.
         files: The delete files of `own`. A new delete file with the same positions can replace them.
+        shared_files: The delete files of `shared`.
     """
 
     own: DeletionVector = field(default_factory=DeletionVector)
     shared: DeletionVector = field(default_factory=DeletionVector)
     files: tuple[LakeFile, ...] = ()
+    shared_files: tuple[LakeFile, ...] = ()
 
     def everything(self) -> DeletionVector:
         """Return all positions."""
@@ -73,22 +76,40 @@ def present_deletes(place: DeletePlace, live: Mapping[str, Sequence[LakeFile]]) 
     if not wanted:
         return present
     filesystem = place.open()
+
+    def read(parts: Collection[tuple[LakeFile, list[str]]]) -> list[_Found]:
+        (first, locations), *_ = parts
+        with _naming(first):
+            if first.vector is None:
+                return _of_position_file(filesystem, first, locations)
+            return _of_vectors(filesystem, [(file, location) for file, (location, *_) in parts])
+
     with naming_expired_credentials(place.io_properties):
-        for parts in wanted.values():
-            (first, locations), *_ = parts.values()
-            with _naming(first):
-                if first.vector is None:
-                    _add_position_file(filesystem, first, {location: present[location] for location in locations})
-                else:
-                    _add_vectors(filesystem, [(file, present[location]) for file, (location, *_) in parts.values()])
+        for found in map_on_store(place.location, read, [list(parts.values()) for parts in wanted.values()]):
+            for location, file, deleted in found:
+                _add(present[location], file, deleted)
     return present
 
 
-def _add_vectors(filesystem: fs.FileSystem, parts: Sequence[tuple[LakeFile, PresentDeletes]]) -> None:
-    """Add the vectors of one Puffin file."""
+_Found: TypeAlias = tuple[str, LakeFile, DeletionVector]
+"""The location of a data file, and what a delete file deletes of it."""
+
+
+def _add(present: PresentDeletes, file: LakeFile, deleted: DeletionVector) -> None:
+    if len(file.referenced) == 1:
+        present.own.update(deleted)
+        present.files += (file,)
+    else:
+        present.shared.update(deleted)
+        present.shared_files += (file,)
+
+
+def _of_vectors(filesystem: fs.FileSystem, parts: Sequence[tuple[LakeFile, str]]) -> list[_Found]:
+    """Return the vectors of one Puffin file."""
+    found = []
     with filesystem.open_input_file(path_of(parts[0][0].location)) as source:
         size = source.size()
-        for file, present in parts:
+        for file, location in parts:
             assert file.vector is not None  # noqa: S101 - the caller has looked
             end = file.vector.offset + file.vector.size_bytes
             if size < end:
@@ -99,30 +120,28 @@ def _add_vectors(filesystem: fs.FileSystem, parts: Sequence[tuple[LakeFile, Pres
                     f"its deletion vector has {len(vector)} positions, and the lake table's metadata says "
                     f"{file.metrics.record_count}"
                 )
-            present.own.update(vector)
-            present.files += (file,)
+            found.append((location, file, vector))
+    return found
 
 
-def _add_position_file(filesystem: fs.FileSystem, file: LakeFile, present: Mapping[str, PresentDeletes]) -> None:
+def _of_position_file(filesystem: fs.FileSystem, file: LakeFile, locations: Iterable[str]) -> list[_Found]:
+    """Return what a position delete file deletes of these data files."""
     if not file.location.endswith(".parquet"):
         raise FlussTieringError(
             ErrorCode.LAKE_TABLE_MISMATCH,
             f"the position delete file {file.location} is no Parquet file, and executors read no other: expected "
             "Parquet; compact the lake table, and set its property write.delete.format.default to parquet",
         )
-    is_own = len(file.referenced) == 1
+    found = {location: DeletionVector() for location in locations}
     with (
         filesystem.open_input_file(path_of(file.location)) as source,
         pq.ParquetFile(source, read_dictionary=[PATH_COLUMN]) as parquet,
     ):
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=[PATH_COLUMN, POSITION_COLUMN]):
             for location, positions in _runs(batch):
-                found = present.get(location)
-                if found is not None:
-                    (found.own if is_own else found.shared).add(positions)
-    if is_own:
-        for found in present.values():
-            found.files += (file,)
+                if location in found:
+                    found[location].add(positions)
+    return [(location, file, deleted) for location, deleted in found.items()]
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, np.ndarray]]:

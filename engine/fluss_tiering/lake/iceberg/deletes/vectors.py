@@ -7,17 +7,16 @@ files takes a part of one vector for another one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 
 from pyarrow import fs
 
+from fluss_tiering.lake.iceberg.deletes.each_file import write_each
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.positions import PositionDeletes
 from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes
 from fluss_tiering.lake.iceberg.deletes.puffin import PuffinWriter
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
-from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, VectorPlace
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, Int64s, LakeFile, VectorPlace
 
 
 def write_vectors(
@@ -45,46 +44,35 @@ def write_vectors(
     unknown = next((location for location in deletes.touched if location not in present), None)
     if unknown is not None:
         raise ValueError(f"what is deleted of the data file {unknown} was not read: expected it in `present`")
-    if not deletes.touched:
-        return []
-    written: list[LakeFile] = []
-    filesystem = place.open()
-    with naming_expired_credentials(place.io_properties):
-        try:
-            for location, positions in deletes.by_file():
-                vector = present[location].everything()
-                vector.add(positions)
-                puffin, size, vector_place = _write_vector(filesystem, place, len(written), location, vector)
-                written.append(
-                    LakeFile(
-                        FileContent.POSITION_DELETES,
-                        place.bucket,
-                        puffin,
-                        size,
-                        FileMetrics(len(vector)),
-                        place.partition_values,
-                        referenced=(location,),
-                        vector=vector_place,
-                        replaces=present[location].files,
-                    )
-                )
-        except BaseException:
-            for file in written:
-                # Whatever fails here, the failure that led here is the one to report.
-                with suppress(Exception):
-                    filesystem.delete_file(path_of(file.location))
-            raise
-    return written
+
+    def write(filesystem: fs.FileSystem, location: str, wanted: tuple[str, Int64s]) -> LakeFile:
+        data_file, positions = wanted
+        vector = present[data_file].everything()
+        vector.add(positions)
+        size, vector_place = _write_vector(filesystem, location, data_file, vector)
+        return LakeFile(
+            FileContent.POSITION_DELETES,
+            place.bucket,
+            location,
+            size,
+            FileMetrics(len(vector)),
+            place.partition_values,
+            referenced=(data_file,),
+            vector=vector_place,
+            replaces=present[data_file].files,
+        )
+
+    return write_each(place, list(deletes.by_file()), "puffin", write)
 
 
 def _write_vector(
-    filesystem: fs.FileSystem, place: DeletePlace, number: int, location: str, vector: DeletionVector
-) -> tuple[str, int, VectorPlace]:
-    """Write the vector of a data file; return the location and the size of its Puffin file, and its place in it."""
-    puffin = PuffinWriter(f"{place.prefix}-{number:05d}.puffin", filesystem)
+    filesystem: fs.FileSystem, location: str, data_file: str, vector: DeletionVector
+) -> tuple[int, VectorPlace]:
+    """Write the vector of a data file; return the size of its Puffin file, and the vector's place in it."""
+    puffin = PuffinWriter(location, filesystem)
     try:
-        vector_place = puffin.write(location, vector)
-        return puffin.location, puffin.close(), vector_place
+        vector_place = puffin.write(data_file, vector)
+        return puffin.close(), vector_place
     except BaseException:
         puffin.abort()
         raise
