@@ -47,7 +47,8 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "server/leases": ["tests/server/leases"],
     "server/scans": ["tests/server/scans"],
     "server/failover": ["tests/server/failover"],
-    "lake/iceberg": ["tests/lake/iceberg", "tests/lake/deletes"],
+    "lake/iceberg": ["tests/lake/iceberg", "tests/lake/deletes", "tests/lake/by_position"],
+    "lake/key_index": ["tests/lake/key_index"],
     "spark/round": ["tests/spark/round", "tests/simulation/test_a_few_rounds.py"],
 }
 """The tests that judge each package, of which those are taken that need no process of their own."""
@@ -62,8 +63,10 @@ LEFT_OUT: Final = [
     "tests/lake/iceberg/test_bounds_in_readers.py",
     "tests/lake/iceberg/test_metrics_as_iceberg_does.py",
     "tests/lake/iceberg/test_repair.py",
+    "tests/lake/iceberg/pruning/test_bloom_filters.py::test_only_the_named_columns_have_filters",
     "tests/lake/deletes/test_delete_readers.py",
     "tests/lake/deletes/test_deleted_rows.py",
+    "tests/lake/by_position/test_positions_of_rounds.py::test_pieces_that_are_written_at_the_same_time_delete_rows_of_each_other",
     "tests/lake/iceberg/test_iceberg_commit.py::test_many_files_are_committed_by_manifests_in_the_order_of_their_pieces",
     "tests/lake/iceberg/test_iceberg_commit.py::test_a_stale_driver_with_many_files_loses_and_its_manifests_go",
 ]
