@@ -29,9 +29,19 @@ _SHARING = {
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(NeedsPlugin())
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        _let_examples_take_any_time()
     # A run in a shell's background ignores Ctrl-C, and so would the commands that tests start and interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _let_examples_take_any_time() -> None:
+    """Let no test with made-up examples fail because the machine is busy."""
+    from hypothesis import HealthCheck, settings  # noqa: PLC0415 - the tests of some versions of Airflow go without
+
+    settings.register_profile("any time", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any time")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,6 @@ and so are survivors once anything else changed. "Mutants" in CONTRIBUTING.md sa
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import hashlib
 import json
 import os
@@ -20,26 +19,36 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from mutation_results import (
+    ACCEPTED,
+    DEAD,
+    Mutant,
+    accepted,
+    function_name,
+    left_out,
+    matches,
+    named,
+    report,
+    report_chosen,
+    results,
+    status_of,
+)
+
 ROOT: Final = Path(__file__).resolve().parent.parent
-ACCEPTED: Final = ROOT / "tests" / "mutation" / "accepted.toml"
-GOAL: Final = 90
-"""The part of the mutants that has to be killed, in percent."""
 
 TESTS: Final[Mapping[str, Sequence[str]]] = {
     "server/tiering": ["tests/server/tiering"],
     "server/leases": ["tests/server/leases"],
     "server/scans": ["tests/server/scans"],
     "server/failover": ["tests/server/failover"],
-    "lake/iceberg": ["tests/lake/iceberg", "tests/lake/deletes"],
+    "lake/iceberg": ["tests/lake/iceberg", "tests/lake/deletes", "tests/lake/by_position"],
+    "lake/key_index": ["tests/lake/key_index"],
     "spark/round": ["tests/spark/round", "tests/simulation/test_a_few_rounds.py"],
 }
 """The tests that judge each package, of which those are taken that need no process of their own."""
@@ -54,8 +63,10 @@ LEFT_OUT: Final = [
     "tests/lake/iceberg/test_bounds_in_readers.py",
     "tests/lake/iceberg/test_metrics_as_iceberg_does.py",
     "tests/lake/iceberg/test_repair.py",
+    "tests/lake/iceberg/pruning/test_bloom_filters.py::test_only_the_named_columns_have_filters",
     "tests/lake/deletes/test_delete_readers.py",
     "tests/lake/deletes/test_deleted_rows.py",
+    "tests/lake/by_position/test_positions_of_rounds.py::test_pieces_that_are_written_at_the_same_time_delete_rows_of_each_other",
     "tests/lake/iceberg/test_iceberg_commit.py::test_many_files_are_committed_by_manifests_in_the_order_of_their_pieces",
     "tests/lake/iceberg/test_iceberg_commit.py::test_a_stale_driver_with_many_files_loses_and_its_manifests_go",
 ]
@@ -75,47 +86,6 @@ _TEXTS: Final = [r"\b_?logger\.", r'^\s*"[^"]* [^"]*"[,)]?$', r'\bwith lake_erro
 
 No mutants are made of them. mutmut makes none of docstrings and f-strings by itself.
 """
-
-_STATUSES: Final[Mapping[int | None, str]] = {
-    None: "untried",
-    0: "survived",
-    1: "killed",
-    3: "killed",
-    5: "untested",
-} | {
-    33: "untested",
-    36: "timeout",
-    24: "timeout",
-    -24: "timeout",
-    152: "timeout",
-    255: "timeout",
-}
-"""What mutmut's codes mean. Any other code is that of a test process that died."""
-_DEAD: Final = {"killed", "timeout", "crashed"}
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One break of a function.
-
-    Attributes:
-        name: mutmut's name of it.
-        function: The module, class and function that it breaks.
-        removed: The lines that it changes, without their indentation.
-        added: What is in their place.
-        status: What came of it.
-    """
-
-    name: str
-    function: str
-    removed: str
-    added: str
-    status: str
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What it is known by in the list of accepted survivors: no number that moves when code is added."""
-        return self.function, self.removed, self.added
 
 
 def main() -> int:
@@ -137,7 +107,7 @@ def main() -> int:
         names = arguments.only
         if arguments.sample is not None:
             without = left_out(ACCEPTED.read_text(), package)
-            names = [name for name in mutant_names(copy, package) if not _matches(function_name(name), without)]
+            names = [name for name in mutant_names(copy, package) if not matches(function_name(name), without)]
             names = untried(copy, sampled(names, arguments.sample, arguments.seed))
         if arguments.sample is None or names:
             with _shared_spark(with_spark) as spark, _shared_postgres(package in POSTGRES) as postgres:
@@ -256,7 +226,7 @@ def _try_again(copy: Path) -> None:
     for path in (copy / "mutants").rglob("*.meta"):
         meta = json.loads(path.read_text())
         codes = meta["exit_code_by_key"]
-        meta["exit_code_by_key"] = {name: code if _status(code) in _DEAD else None for name, code in codes.items()}
+        meta["exit_code_by_key"] = {name: code if status_of(code) in DEAD else None for name, code in codes.items()}
         path.write_text(json.dumps(meta))
 
 
@@ -355,158 +325,6 @@ def _run_mutmut(copy: Path, children: int, only: Sequence[str], variables: Mappi
     if ran.returncode:
         print(log.read_text()[-4000:])
     return ran.returncode
-
-
-def _status(code: int | None) -> str:
-    return _STATUSES.get(code, "crashed")
-
-
-def results(copy: Path, package: str) -> Iterator[Mutant]:
-    """Return all mutants of the package with what came of each."""
-    with chdir(copy):
-        from mutmut.mutation.diff_apply import get_diff_for_mutant  # noqa: PLC0415 - it reads its settings here
-
-        for meta in sorted(Path("mutants", "fluss_tiering", package).rglob("*.meta")):
-            source = meta.relative_to("mutants").with_suffix("")
-            for name, code in json.loads(meta.read_text())["exit_code_by_key"].items():
-                status = _status(code)
-                removed, added = "", ""
-                if status not in _DEAD:
-                    removed, added = changed_lines(get_diff_for_mutant(name, path=source))
-                yield Mutant(name, function_name(name), removed, added, status)
-
-
-def function_name(mutant: str) -> str:
-    """Return the function that a mutant breaks.
-
-    >>> function_name("fluss_tiering.server.leases.manager.xǁLeasesǁdrop__mutmut_3")
-    'fluss_tiering.server.leases.manager.Leases.drop'
-    """
-    module, _, mangled = mutant.partition("__mutmut_")[0].rpartition(".")
-    return f"{module}.{re.sub('^x_', '', mangled).removeprefix('xǁ').replace('ǁ', '.')}"
-
-
-def changed_lines(diff: str) -> tuple[str, str]:
-    """Return what a diff removes and adds, without indentation."""
-
-    def lines(sign: str) -> str:
-        kept = (
-            line[1:].strip() for line in diff.splitlines() if line.startswith(sign) and not line.startswith(sign * 3)
-        )
-        return "\n".join(kept)
-
-    return lines("-"), lines("+")
-
-
-def accepted(text: str, package: str) -> dict[tuple[str, str, str], str]:
-    """Return the accepted survivors of the package, each with its reason."""
-    module = f"fluss_tiering.{package.replace('/', '.')}."
-    entries = tomllib.loads(text).get("survivor", [])
-    return {
-        (f"fluss_tiering.{each['function']}", each["removed"].strip(), each["added"].strip()): each["reason"]
-        for each in entries
-        if f"fluss_tiering.{each['function']}".startswith(module)
-    }
-
-
-def left_out(text: str, package: str) -> dict[str, str]:
-    """Return the functions of the package of which no mutants count, with * for any characters, and the reasons."""
-    entries = tomllib.loads(text).get("left-out", [])
-    module = f"{package.replace('/', '.')}."
-    return {
-        f"fluss_tiering.{each['function']}": each["reason"] for each in entries if each["function"].startswith(module)
-    }
-
-
-def _matches(function: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch.fnmatchcase(function, pattern) for pattern in patterns)
-
-
-def report(
-    package: str,
-    mutants: Sequence[Mutant],
-    reasons: Mapping[tuple[str, str, str], str],
-    without: Collection[str] = (),
-) -> int:
-    """Print the score and the survivors, and return the exit code: 0 if the goal is met and all survivors are known.
-
-    Mutants that were not tried count for nothing, and neither do the entries of the list that are about them.
-
-    Args:
-        package: The package.
-        mutants: Its mutants.
-        reasons: The accepted survivors with their reasons.
-        without: The functions that are left out.
-    """
-    every = len(mutants)
-    mutants = [mutant for mutant in mutants if not _matches(mutant.function, without)]
-    counts = Counter(mutant.status for mutant in mutants)
-    dead = sum(counts[status] for status in _DEAD)
-    tried = [mutant for mutant in mutants if mutant.status != "untried"]
-    alive = [mutant for mutant in tried if mutant.status not in _DEAD]
-    unknown = [mutant for mutant in alive if mutant.key not in reasons]
-    for mutant in unknown:
-        _show(mutant)
-    gone = set(reasons) - {mutant.key for mutant in mutants if mutant.status not in _DEAD}
-    for function, removed, added in sorted(gone):
-        print(f"no longer survives, remove it from {ACCEPTED.name}: {function}: {removed} -> {added}")
-    score = 100 * dead / len(tried) if tried else 0.0
-    for module, of_module in groupby(sorted(mutants, key=_module), key=_module):
-        print(f"  {module}: {_counted(list(of_module))}")
-    print(
-        f"{package}: {score:.1f} % of {len(tried)} mutants were killed, {counts['timeout']} of them by the time "
-        f"limit; {len(alive) - len(unknown)} survivors are accepted, {len(unknown)} are not; "
-        f"{counts['untried']} mutants were not tried, and {every - len(mutants)} are of functions that are left out"
-    )
-    return 0 if score >= GOAL and not unknown and not gone else 1
-
-
-def named(mutants: Iterable[Mutant], patterns: Collection[str]) -> list[Mutant]:
-    """Return the mutants whose names fit one of the patterns, as mutmut compares them."""
-    return [mutant for mutant in mutants if any(fnmatch.fnmatch(mutant.name, pattern) for pattern in patterns)]
-
-
-def report_chosen(mutants: Sequence[Mutant], reasons: Collection[tuple[str, str, str]]) -> int:
-    """Print what came of each mutant, and return the exit code: 0 if all were killed or are accepted survivors.
-
-    Args:
-        mutants: The mutants that were chosen by their names.
-        reasons: The accepted survivors of the package.
-    """
-    bad = [mutant for mutant in mutants if mutant.status not in _DEAD and mutant.key not in reasons]
-    for mutant in mutants:
-        if mutant.status in _DEAD:
-            print(f"{mutant.status}: {mutant.name}")
-        else:
-            _show(mutant)
-    dead = sum(mutant.status in _DEAD for mutant in mutants)
-    print(
-        f"{dead} of {len(mutants)} chosen mutants were killed, {len(mutants) - dead - len(bad)} are accepted survivors"
-    )
-    return 1 if bad else 0
-
-
-def _module(mutant: Mutant) -> str:
-    return mutant.name.partition(".x")[0].removeprefix("fluss_tiering.")
-
-
-def _counted(mutants: Sequence[Mutant]) -> str:
-    tried = [mutant for mutant in mutants if mutant.status != "untried"]
-    return f"{sum(each.status in _DEAD for each in tried)} of {len(tried)} killed, {len(mutants)} in all"
-
-
-def _show(mutant: Mutant) -> None:
-    print(f"{mutant.status}: {mutant.name}")
-    print(_indented("-", mutant.removed))
-    print(_indented("+", mutant.added))
-
-
-def _indented(sign: str, text: str) -> str:
-    return "\n".join(f"    {sign} {line}" for line in _lines(text))
-
-
-def _lines(text: str) -> Iterable[str]:
-    return text.splitlines() or [""]
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import mutate
+import mutation_results
 import mutmut_safely
-from mutate import Mutant
+from mutation_results import Mutant
 from waiting import WAIT_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +23,7 @@ NAME = "fluss_tiering.server.leases.manager.xǁLeasesǁdrop__mutmut_3"
 
 
 def mutant(status: str, removed: str = "a < b", added: str = "a <= b") -> Mutant:
-    return Mutant(NAME, mutate.function_name(NAME), removed, added, status)
+    return Mutant(NAME, mutation_results.function_name(NAME), removed, added, status)
 
 
 @pytest.mark.parametrize(
@@ -35,12 +36,12 @@ def mutant(status: str, removed: str = "a < b", added: str = "a <= b") -> Mutant
     ],
 )
 def test_a_mutant_tells_its_function(name, function):
-    assert mutate.function_name(name) == function
+    assert mutation_results.function_name(name) == function
 
 
 def test_the_changed_lines_of_a_diff():
     diff = "--- a.py\n+++ a.py\n@@ -1,3 +1,3 @@\n def f():\n-    return [\n-        -1]\n+    return None\n"
-    assert mutate.changed_lines(diff) == ("return [\n-1]", "return None")
+    assert mutation_results.changed_lines(diff) == ("return [\n-1]", "return None")
 
 
 @pytest.mark.parametrize(
@@ -55,14 +56,14 @@ def test_the_changed_lines_of_a_diff():
 )
 def test_a_report_is_good_if_enough_die_and_all_survivors_are_known(alive, reasons, code, said, capsys):
     mutants = [mutant("survived")] * alive + [mutant("killed")] * (18 - alive) + [mutant("timeout"), mutant("crashed")]
-    assert mutate.report("server/leases", mutants, reasons) == code
+    assert mutation_results.report("server/leases", mutants, reasons) == code
     assert said in capsys.readouterr().out
 
 
 def test_mutants_that_were_not_tried_count_for_nothing(capsys):
     mutants = [mutant("killed")] * 9 + [mutant("")] + [mutant("untried", "c")] * 90
     untried = mutant("untried", "c").key
-    assert mutate.report("server/leases", mutants, {mutant("").key: "why", untried: "why"}) == 0
+    assert mutation_results.report("server/leases", mutants, {mutant("").key: "why", untried: "why"}) == 0
     said = capsys.readouterr().out
     assert "90.0 % of 10 mutants were killed" in said
     assert "90 mutants were not tried" in said
@@ -72,24 +73,24 @@ def test_mutants_that_were_not_tried_count_for_nothing(capsys):
 def test_mutants_of_a_function_that_is_left_out_count_for_nothing(capsys):
     mutants = [mutant("killed"), mutant("untested", "c")]
     for without in (mutant("").function, mutant("").function.rpartition(".")[0] + ".*"):
-        assert mutate.report("server/leases", mutants, {}, {without}) == 1
+        assert mutation_results.report("server/leases", mutants, {}, {without}) == 1
     assert "0 mutants were killed, 0 of them" in capsys.readouterr().out
     text = '[[left-out]]\nfunction = "server.leases.a.f"\nreason = "why"\n'
-    assert mutate.left_out(text, "server/leases") == {"fluss_tiering.server.leases.a.f": "why"}
-    assert mutate.left_out(text, "server/scans") == {}
+    assert mutation_results.left_out(text, "server/leases") == {"fluss_tiering.server.leases.a.f": "why"}
+    assert mutation_results.left_out(text, "server/scans") == {}
 
 
 def test_only_the_chosen_mutants_are_shown_and_judged(capsys):
     other = Mutant(NAME.replace("_3", "_33"), "f", "c", "d", "untried")
-    chosen = mutate.named([mutant("killed"), other], ["*drop__mutmut_3"])
-    assert mutate.report_chosen(chosen, {}) == 0
+    chosen = mutation_results.named([mutant("killed"), other], ["*drop__mutmut_3"])
+    assert mutation_results.report_chosen(chosen, {}) == 0
     assert capsys.readouterr().out == f"killed: {NAME}\n1 of 1 chosen mutants were killed, 0 are accepted survivors\n"
-    assert mutate.report_chosen([mutant("survived")], {}) == 1
+    assert mutation_results.report_chosen([mutant("survived")], {}) == 1
     assert "a <= b" in capsys.readouterr().out
-    assert mutate.report_chosen([mutant("survived")], {mutant("").key: "why"}) == 0
+    assert mutation_results.report_chosen([mutant("survived")], {mutant("").key: "why"}) == 0
     assert "1 are accepted survivors" in capsys.readouterr().out
-    assert mutate.report_chosen([other], {}) == 1, "it was not tried"
-    assert mutate.named([mutant("killed"), other], ["x", "*mutmut_33"]) == [other]
+    assert mutation_results.report_chosen([other], {}) == 1, "it was not tried"
+    assert mutation_results.named([mutant("killed"), other], ["x", "*mutmut_33"]) == [other]
 
 
 @pytest.mark.parametrize(
@@ -128,10 +129,10 @@ def test_the_names_of_mutants_are_those_of_mutmut(project):
 
 
 def test_every_entry_of_the_list_has_a_reason_and_a_function_of_a_package_that_is_tried():
-    entries = tomllib.loads(mutate.ACCEPTED.read_text()).get("survivor", [])
-    found = [mutate.accepted(mutate.ACCEPTED.read_text(), package) for package in mutate.TESTS]
+    entries = tomllib.loads(mutation_results.ACCEPTED.read_text()).get("survivor", [])
+    found = [mutation_results.accepted(mutation_results.ACCEPTED.read_text(), package) for package in mutate.TESTS]
     assert sum(map(len, found)) == len(entries), "two entries are equal, or one is of another package"
-    without = [mutate.left_out(mutate.ACCEPTED.read_text(), package) for package in mutate.TESTS]
+    without = [mutation_results.left_out(mutation_results.ACCEPTED.read_text(), package) for package in mutate.TESTS]
     assert all(len(reason.split()) > 3 for reasons in [*found, *without] for reason in reasons.values())
     for function in (function for functions in without for function in functions):
         module, _, name = function.rpartition(".")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fluss_tiering.client import TieringClient
+from fluss_tiering.client.blocking.connection import ResultT
 from fluss_tiering.client.calls.call import UnaryCall
-from fluss_tiering.client.client import ResultT
 from fluss_tiering.model.errors import SERVER_AWAY
 from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.runtime import SYSTEM, Event, Runtime

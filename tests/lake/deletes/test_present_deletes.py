@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from places import deletes_of, place_in, shared_delete_file
+from pyiceberg.table.puffin import PuffinFile
 
 from fluss_tiering.lake.iceberg.deletes import (
+    PositionDeletes,
     PresentDeletes,
     present,
     present_deletes,
@@ -56,6 +58,17 @@ def test_each_vector_has_a_puffin_file_of_its_own(tmp_path: Path) -> None:
     assert {path(file) for file in files} == set(path(files[0]).parent.iterdir())
 
 
+def test_a_vector_is_described_as_other_engines_want_it(tmp_path: Path) -> None:
+    (file,) = write_vectors(place_in(tmp_path), deletes_of({"a": [1, 7]}), {"a": PresentDeletes()})
+    assert (file.partition_values, file.bucket, file.referenced) == (("mon",), 3, ("a",))
+    assert file.vector is not None
+    content = path(file).read_bytes()
+    (blob,) = PuffinFile(content).footer.blobs
+    assert (blob.type, blob.snapshot_id, blob.sequence_number) == ("deletion-vector-v1", -1, -1)
+    assert (blob.fields, blob.offset, blob.length) == ([2147483645], file.vector.offset, file.vector.size_bytes)
+    assert blob.properties == {"referenced-data-file": "a", "cardinality": "2"}
+
+
 def test_vectors_that_cannot_all_be_written_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = PuffinWriter.write
 
@@ -78,6 +91,28 @@ def test_a_data_file_without_delete_files_has_no_deletes(tmp_path: Path) -> None
     (found,) = present_deletes(place_in(tmp_path), {"a": []}).values()
     assert positions(found) == ([], [])
     assert found.files == ()
+
+
+def test_all_delete_files_of_a_data_file_alone_can_be_replaced(tmp_path: Path) -> None:
+    files = [
+        file
+        for attempt, deleted in enumerate(([1, 5], [2]))
+        for file in write_position_deletes(place_in(tmp_path, attempt), deletes_of({"a": deleted}))
+    ]
+    assert len({file.location for file in files}) == 2
+    (found,) = present_deletes(place_in(tmp_path), {"a": files}).values()
+    assert positions(found) == ([1, 2, 5], [])
+    assert found.files == tuple(files)
+
+
+def test_deletes_of_bitmaps_are_those_of_their_data_files() -> None:
+    vectors = {"b": DeletionVector(), "none": DeletionVector(), "a": DeletionVector()}
+    vectors["b"].add(np.array([2**40, 3]))
+    vectors["a"].add(np.array([0]))
+    deletes = PositionDeletes.of(vectors)
+    assert [(location, each.tolist()) for location, each in deletes.by_file()] == [("a", [0]), ("b", [3, 2**40])]
+    assert pa.types.is_integer(deletes.files.type)
+    assert list(PositionDeletes.of({}).by_file()) == []
 
 
 def test_a_vector_is_read_from_its_place(tmp_path: Path) -> None:

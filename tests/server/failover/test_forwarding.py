@@ -1,15 +1,20 @@
-"""How a standby server tells answers of the active server from failures of the connection to it."""
+"""The connection of a standby server to the active one: its answers, its failures and its certificates."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
+from certificates import Authority, Pair
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.failover.forwarding import ActiveServer, gave_no_answer
+from fluss_tiering.server.failover.forwarding import ActiveServer, gave_no_answer, server_credentials
+from fluss_tiering.server.settings import load_settings
 
 CODE = ("fluss-error-code", "TABLE_NOT_EXIST")
 
@@ -74,3 +79,93 @@ async def test_a_failure_of_the_connection_names_the_server_and_the_reason(
     assert refused.code is ErrorCode.UNAVAILABLE
     start = "the active server at there:7 cannot be reached from this standby server: "
     assert refused.message.startswith(f"{start}{reason}; ")
+
+
+# TLS
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "authority")
+
+
+class ClientCall:
+    """A client's call at the standby server."""
+
+    def auth_context(self) -> dict[str, Any]:
+        return {}
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+
+async def _echo(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+    """Answer with the name in the certificate of the caller, and with the request."""
+    (name,) = context.auth_context()["x509_common_name"]
+    return bytes(name) + b": " + request
+
+
+@asynccontextmanager
+async def asked_over_tls(authority: Authority, pair: Pair) -> AsyncIterator[str]:
+    """Run a server that asks each caller for a certificate of the authority, and yield its address."""
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    running = grpc.aio.server(options=options)
+    handler = grpc.method_handlers_generic_handler("test", {"Echo": grpc.unary_unary_rpc_method_handler(_echo)})
+    running.add_generic_rpc_handlers((handler,))
+    credentials = grpc.ssl_server_credentials(
+        [(pair.key.read_bytes(), pair.cert.read_bytes())], authority.cert.read_bytes(), require_client_auth=True
+    )
+    port = running.add_secure_port("127.0.0.1:0", credentials)
+    await running.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await running.stop(0)
+
+
+async def answer(address: str, credentials: grpc.ChannelCredentials | None, request: bytes = b"?") -> bytes:
+    server = ActiveServer(address, credentials)
+    context: Any = ClientCall()
+    try:
+        return b"".join([each async for each in server.call("/test/Echo", request, context, 20)])
+    finally:
+        await server.close()
+
+
+async def test_servers_show_each_other_their_certificates(tmp_path: Path, authority: Authority) -> None:
+    active, standby = authority.pair("active", "the active one"), authority.pair("standby", "the standby one")
+    trusting = load_settings(
+        data_dir=tmp_path, tls_cert_file=standby.cert, tls_key_file=standby.key, tls_ca_file=authority.cert
+    )
+    async with asked_over_tls(authority, active) as address:
+        assert await answer(address, server_credentials(trusting)) == b"the standby one: ?"
+        # It forwards what it takes from its own clients, which may be more than the 4 MiB that gRPC allows by itself.
+        large = b"x" * (5 << 20)
+        assert await answer(address, server_credentials(trusting), large) == b"the standby one: " + large
+
+
+async def test_without_a_file_of_authorities_only_those_of_the_machine_are_trusted(
+    tmp_path: Path, authority: Authority
+) -> None:
+    pair = authority.pair("both", "both")
+    settings = load_settings(data_dir=tmp_path, tls_cert_file=pair.cert, tls_key_file=pair.key)
+    async with asked_over_tls(authority, pair) as address:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await answer(address, server_credentials(settings))
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_without_certificates_servers_have_no_tls(tmp_path: Path) -> None:
+    assert server_credentials(load_settings(data_dir=tmp_path)) is None
+
+
+@pytest.mark.parametrize("gone", ["tls_cert_file", "tls_key_file", "tls_ca_file"])
+def test_a_file_that_is_gone_is_named(tmp_path: Path, authority: Authority, gone: str) -> None:
+    pair = authority.pair("server", "a server")
+    files = {"tls_cert_file": pair.cert, "tls_key_file": pair.key, "tls_ca_file": authority.cert}
+    settings = load_settings(data_dir=tmp_path, **files)
+    files[gone].unlink()
+    with pytest.raises(FlussTieringError) as refused:
+        server_credentials(settings)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert refused.value.message == f"TLS: {files[gone]} cannot be read: No such file or directory"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 import sqlalchemy as sa
@@ -17,7 +19,7 @@ from fluss_tiering.server.failover.leadership import Leadership, LeadershipFence
 from fluss_tiering.server.store.database import Database
 from fluss_tiering.server.store.store import SqlTieringStore
 from postgres_support import Postgres
-from waiting import wait_until
+from waiting import WAIT_S, wait_until
 
 LEASE_S = 0.4
 
@@ -94,6 +96,41 @@ def test_one_leads_and_the_next_takes_over_when_it_is_silent(candidate: Callable
     assert second.leadership.generation == 2
     refused(first.leadership.renew)
     assert not first.leadership.is_valid
+
+
+def test_a_database_without_a_transaction_has_the_token_0(candidate: Callable[..., Candidate]) -> None:
+    first = candidate("first")
+    assert first.leadership.acquire()
+    assert first.election.renew(1) == 0
+
+
+def test_a_silent_database_is_given_half_of_the_lease(
+    candidate: Callable[..., Candidate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, limits = candidate("first", lease_s=60), []
+
+    @contextmanager
+    def noted(_: Database, seconds: float) -> Iterator[None]:
+        limits.append(seconds)
+        yield
+
+    monkeypatch.setattr(Database, "time_limit", noted)
+    assert first.leadership.acquire()
+    first.leadership.renew()
+    assert limits == [30, 30]
+
+
+def test_servers_that_start_at_the_same_time_make_the_tables_one_after_the_other(
+    candidate: Callable[..., Candidate],
+) -> None:
+    first, second = candidate("first"), candidate("second")
+    with first.database.engine.begin() as preparing, ThreadPoolExecutor(1) as pool:
+        preparing.execute(sa.select(sa.func.pg_advisory_xact_lock(election._CREATE_LOCK)))
+        waiting = pool.submit(second.election.prepare)
+        wait_until(lambda: waiting.done() or waits_for_a_lock(first))
+        assert not waiting.done()
+        preparing.rollback()
+        waiting.result(WAIT_S)
 
 
 def test_who_resigns_makes_way_at_once(candidate: Callable[..., Candidate]) -> None:

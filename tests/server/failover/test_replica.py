@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from structlog.testing import capture_logs
 
+from certificates import Authority
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.failover import replica as replica_module
 from fluss_tiering.server.failover.leadership import LeadershipFence
@@ -26,6 +27,7 @@ from fluss_tiering.server.failover.replica import FailoverReplica
 from fluss_tiering.server.rpc.listener import RpcListener
 from fluss_tiering.server.rpc.roles import Role, bytes_handler
 from fluss_tiering.server.settings import load_settings
+from fluss_tiering.server.store.note import StoreKind, note_database
 from fluss_tiering.server.store.store import SqlTieringStore
 from postgres_support import Postgres, socket_of, through
 from tcp_proxy import TcpProxy
@@ -53,6 +55,7 @@ class Active:
 
     name: str
     check: Callable[[], None]
+    fence: LeadershipFence
     store: SqlTieringStore
     server_id: str | None = None
     streams_ended: bool = False
@@ -80,6 +83,7 @@ class Server:
     url: str
     identity: Any = None
     lease_ms: int = LEASE_MS
+    tls: Mapping[str, Path] = field(default_factory=dict)
     opened: list[Active] = field(default_factory=list)
     process_ended: threading.Event = field(default_factory=threading.Event)
     before_opening: Callable[[], Awaitable[None]] | None = None
@@ -87,7 +91,7 @@ class Server:
     closed: bool = False
 
     def make(self) -> None:
-        settings = load_settings(data_dir=self.folder, port=0, leader_lease=self.lease_ms)
+        settings = load_settings(data_dir=self.folder, port=0, leader_lease=self.lease_ms, **self.tls)
         self.listener = RpcListener(settings)
         self.replica = FailoverReplica(
             settings,
@@ -122,9 +126,13 @@ class Server:
 
     async def call(self, method: str = METHOD) -> bytes | str:
         """Return the answer to a call, or why there was none."""
-        async with grpc.aio.insecure_channel(
-            f"127.0.0.1:{self.listener.port}", [("grpc.enable_retries", 0)]
-        ) as channel:
+        address, options = f"127.0.0.1:{self.listener.port}", [("grpc.enable_retries", 0)]
+        if self.tls:
+            trusted = grpc.ssl_channel_credentials(self.tls["tls_ca_file"].read_bytes())
+            opened = grpc.aio.secure_channel(address, trusted, options)
+        else:
+            opened = grpc.aio.insecure_channel(address, options)
+        async with opened as channel:
             try:
                 return bytes(await channel.unary_unary(method)(b"", timeout=20))  # type: ignore[misc]
             except grpc.aio.AioRpcError as error:
@@ -134,7 +142,7 @@ class Server:
         if self.before_opening is not None:
             await self.before_opening()
         store = await asyncio.to_thread(SqlTieringStore.open, self.url, fence)
-        active = Active(self.name, check, store)
+        active = Active(self.name, check, fence, store)
         stack.callback(self._close, active)
         self.opened.append(active)
         return active
@@ -165,7 +173,9 @@ def write(active: Active, token: int) -> None:
         transaction.put_attempt_token(token)
 
 
-async def test_a_server_alone_leads_when_its_start_has_returned(server: Callable[..., Server]) -> None:  # S28
+async def test_a_server_alone_leads_when_its_start_has_returned(
+    server: Callable[..., Server], postgres: Postgres
+) -> None:  # S28
     one = server("one")
     with capture_logs() as log:
         await one.start()
@@ -176,6 +186,8 @@ async def test_a_server_alone_leads_when_its_start_has_returned(server: Callable
     assert await one.health() == "SERVING"
     active.check()
     write(active, 7)
+    ((token,),) = postgres.execute("SELECT token FROM server_transaction", one.url)
+    assert await asyncio.to_thread(active.fence.was_committed, str(token)), "the fence can ask the database"
     assert [entry["generation"] for entry in log if entry["event"] == "this server is the active one"] == [1]
     renewed = asyncio.Event()
     tried = one.replica._note_database
@@ -189,7 +201,9 @@ async def test_a_server_alone_leads_when_its_start_has_returned(server: Callable
     assert not one.process_ended.is_set()
 
 
-async def test_the_second_waits_forwards_reads_and_takes_over(server: Callable[..., Server]) -> None:  # S28, S24
+async def test_the_second_waits_forwards_reads_and_takes_over(
+    server: Callable[..., Server], postgres: Postgres
+) -> None:  # S28, S24
     first, second = server("first"), server("second")
     await first.start()
     await second.start()
@@ -198,6 +212,7 @@ async def test_the_second_waits_forwards_reads_and_takes_over(server: Callable[.
     assert (second.replica.database_reachable, second.replica.waits_for_data_folder) == (True, False)
     assert await second.call() == b"first: "
     assert await second.health() == "NOT_SERVING"
+    ((first_id,),) = postgres.execute("SELECT holder_id FROM server_leader", first.url)
 
     await first.replica.stop()
     assert first.opened[0].closed
@@ -210,7 +225,18 @@ async def test_the_second_waits_forwards_reads_and_takes_over(server: Callable[.
     await until(lambda: second.replica.is_active and second.opened)
     await until(second.replica._settled.is_set)
     assert await second.call() == b"second: "
+    assert postgres.execute("SELECT holder_id FROM server_leader", first.url) != [(first_id,)], "each has its own id"
     write(second.opened[0], 8)
+
+
+async def test_a_standby_server_with_tls_forwards_over_tls(server: Callable[..., Server], tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    pair = authority.pair("server", "a server")
+    tls = {"tls_cert_file": pair.cert, "tls_key_file": pair.key, "tls_ca_file": authority.cert}
+    first, second = server("first", tls=tls), server("second", tls=tls)
+    await first.start()
+    await second.start()
+    assert await second.call() == b"first: "
 
 
 async def test_who_was_superseded_closes_and_ends_with_the_reason(
@@ -356,6 +382,25 @@ async def test_only_a_server_that_leads_no_longer_is_ended_if_it_cannot_close(
     assert one.opened[0].closed
 
 
+@pytest.mark.parametrize("used_with", StoreKind)
+async def test_a_waiting_server_refuses_a_folder_that_was_not_used_with_postgresql(
+    server: Callable[..., Server], used_with: StoreKind
+) -> None:  # S3
+    first = server("first")
+    await first.start()
+    first.opened[0].store.bind("its own", "/data")
+    waiting = server("waiting", identity=SimpleNamespace(storage_id="its own", location="/mine"))
+    waiting.folder.mkdir()
+    note_database(waiting.folder, used_with, "the database", is_new=True)
+    if used_with is StoreKind.POSTGRESQL:
+        await waiting.start()
+        assert await waiting.call() == b"first: "
+    else:
+        with pytest.raises(FlussTieringError, match="was used with the SQLite file") as refused:
+            await waiting.start()
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
 @pytest.mark.parametrize("identity", ["another", "its own", None])
 async def test_a_waiting_server_with_another_storage_is_refused(
     server: Callable[..., Server], identity: str | None
@@ -443,4 +488,8 @@ async def test_each_try_to_renew_tells_whether_the_database_can_be_reached(tmp_p
         await replica._tried_to_renew(problem)
         assert replica.database_reachable is (problem is None)
     assert said == [False, False], "it does not lead"
+    # Nobody leads, but this server could not take over either. It looks again.
+    await replica._follow(None, None)
+    assert replica.database_reachable
+    assert not replica.is_active
     await replica.close()

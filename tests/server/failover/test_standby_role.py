@@ -125,7 +125,7 @@ async def test_the_active_server_is_asked_for_reads_too(tmp_path: Path, method: 
         assert standby.reads == 0
         (heard,) = standby.active.heard
         assert heard["user"] == "me"
-        assert FORWARDED_KEY in heard
+        assert heard[FORWARDED_KEY] == "1"
         if method == OTHER:
             assert dict(await call.initial_metadata())["first"] == "1"
             assert dict(await call.trailing_metadata())["last"] == "2"
@@ -208,7 +208,7 @@ async def test_calls_in_flight_end_when_another_server_becomes_the_active_one(tm
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             await stream.read()
         assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert "no longer the active server" in str(ended.value.details())
+        assert "standby server: it is no longer the active server; try again" in str(ended.value.details())
         assert await standby.call(OTHER) == b"active: ?"
         await other_server.stop(0)
 
@@ -222,6 +222,35 @@ async def test_the_same_active_server_keeps_its_connection_and_its_streams(tmp_p
         await stream.write(b"two")
         assert await stream.read() == b"active: two"
         await stream.done_writing()
+
+
+async def test_a_connection_that_was_closed_is_not_kept(tmp_path: Path) -> None:
+    async with Standby(tmp_path) as standby:
+        for number in range(3):
+            standby.role.follow(f"127.0.0.1:{number + 1}", "")
+        closing = list(standby.role._closing)
+        assert len(closing) == 3, "those to the active server and to the first two of these"
+        await asyncio.wait(closing)
+        await asyncio.sleep(0)
+        assert not standby.role._closing
+
+
+async def test_a_server_that_cannot_see_the_database_goes_on_and_tells_why(tmp_path: Path) -> None:
+    async with Standby(tmp_path) as standby:
+        standby.role.doubt("the database is away")
+        assert await standby.call(OTHER) == b"active: ?"
+        standby.role.follow(None, "the database holds no leader")
+        standby.role.doubt("the database is away")
+        refused = await standby.refused(OTHER)
+        assert refused.details() == "no server is active: the database is away; try again in a moment"
+
+
+async def test_a_read_that_grpc_ended_in_place_of_the_active_server_is_answered_by_the_database(
+    tmp_path: Path,
+) -> None:  # S28
+    async with Standby(tmp_path) as standby:
+        standby.active.refusal = (grpc.StatusCode.INTERNAL, "Internal error from Core", None)
+        assert await standby.call(READ, b"who?") == b"database: who?"
 
 
 def test_a_standby_server_refuses_no_message_by_itself() -> None:

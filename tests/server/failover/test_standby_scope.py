@@ -16,7 +16,7 @@ from engine_support import HOUR
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesStub
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
-from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.server.failover.standby import StandbyRole
 from fluss_tiering.server.failover.standby_reads import read_handlers
 from fluss_tiering.server.rpc.listener import RpcListener
@@ -71,5 +71,10 @@ async def test_a_standby_server_shows_callers_their_tables_only(
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await ask(tiering.ListTieringStatuses, request)
             assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+            nowhere = lake_tiering_pb2.ListTieringStatusesRequest(table_path=path_to_pb(TablePath("db", "nowhere")))
+            with pytest.raises(grpc.aio.AioRpcError) as unknown:
+                await ask(tiering.ListTieringStatuses, nowhere)
+            said = str(unknown.value.details()).replace("nowhere", "second")
+            assert refused.value.details() == said, "it does not tell that the table exists"
     finally:
         await listener.stop(0)

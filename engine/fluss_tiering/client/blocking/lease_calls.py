@@ -1,0 +1,58 @@
+"""The calls about leases of KV snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fluss_tiering.client.blocking.connection import Connection
+from fluss_tiering.client.calls import leases
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
+from fluss_tiering.model.table import TableBucket
+
+
+class LeaseCalls(Connection):
+    """The part of a client that is about leases."""
+
+    def acquire_lease(
+        self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], *, allow_empty: bool = False
+    ) -> AcquiredLease:
+        """Add KV snapshots to a lease, renew the whole lease, and begin an attempt.
+
+        Args:
+            lease_id: The id of the lease. The lease is created if it does not exist.
+            duration_ms: The time in milliseconds after which the lease expires unless it is renewed.
+            snapshots: The id of the snapshot to lease for each bucket.
+            allow_empty: Whether `snapshots` may be empty. The call then only begins an attempt.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST if the lease id, the duration or a bucket is invalid; TABLE_NOT_EXIST if
+                there is no such table; TABLE_WITHOUT_PRIMARY_KEY if a table is a log table.
+        """
+        return self._call(leases.acquire(lease_id, duration_ms, snapshots, allow_empty))
+
+    def renew_leases(self, durations_ms: Mapping[str, int]) -> dict[str, int | FlussTieringError]:
+        """Renew leases, and return the new expiration time of each lease by its id.
+
+        The value is the error KV_SNAPSHOT_LEASE_NOT_EXIST if the lease no longer exists. The holder of such a lease
+        must stop.
+
+        Args:
+            durations_ms: The time in milliseconds after which each lease expires, by lease id.
+        """
+        return self._call(leases.renew(durations_ms))
+
+    def release_lease(self, lease_id: str, buckets: Iterable[TableBucket], *, attempt_token: int | None = None) -> bool:
+        """Release buckets of a lease; return False and do nothing if a newer attempt has begun.
+
+        Buckets that the lease does not have are ignored.
+        """
+        return self._call(leases.release(lease_id, buckets, attempt_token))
+
+    def drop_lease(self, lease_id: str, *, attempt_token: int | None = None) -> LeaseDrop:
+        """Drop a lease, with everything that it keeps."""
+        return self._call(leases.drop(lease_id, attempt_token))
+
+    def list_leases(self, lease_id: str | None = None) -> list[KvSnapshotLease]:
+        """Return the lease of this id, if it exists, or all leases."""
+        return self._list(leases.list_leases(lease_id))

@@ -1,0 +1,270 @@
+"""The calls about tables, their rows and their KV snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from fluss_tiering.api.v1 import tables_pb2
+from fluss_tiering.client import streams
+from fluss_tiering.client.blocking.connection import Connection
+from fluss_tiering.client.calls import tables
+from fluss_tiering.client.failed_call import error_of
+from fluss_tiering.client.scan import TableScan
+from fluss_tiering.client.security import ClientSecurity
+from fluss_tiering.model.cluster import ClusterHealth
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import (
+    BucketInfo,
+    KvSnapshot,
+    StorageDescription,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+    WriteKind,
+)
+from fluss_tiering.wire.buckets import bucket_to_pb
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SCAN_BATCH_BYTES: Final = 4 << 20
+
+
+class TableCalls(Connection):
+    """The part of a client that is about tables."""
+
+    def describe_storage(self) -> StorageDescription:
+        """Return which storage the server has, and where its files are."""
+        return self._call(tables.describe_storage())
+
+    def cluster_health(self) -> ClusterHealth | None:
+        """Return the health of the Fluss cluster behind the server.
+
+        It is None if the server has the embedded storage, or if the cluster is older than Fluss 1.0.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST if the cluster refuses to tell it.
+        """
+        return self._call(tables.cluster_health())
+
+    def create_table(
+        self, path: TablePath, descriptor: TableDescriptor, *, ignore_if_exists: bool = False
+    ) -> TableInfo:
+        """Create a table and return it.
+
+        Args:
+            path: The name of the table.
+            descriptor: The definition of the table.
+            ignore_if_exists: Whether to return an existing table of this name as it is.
+
+        Raises:
+            FlussTieringError: TABLE_ALREADY_EXIST if a table of this name exists; INVALID_TABLE if the definition is
+                invalid.
+        """
+        return self._call(tables.create_table(path, descriptor, ignore_if_exists))
+
+    def alter_table(
+        self, path: TablePath, set_properties: Mapping[str, str] | None = None, reset_properties: Iterable[str] = ()
+    ) -> TableInfo:
+        """Set options of a table, and reset others to their defaults. The tiering of the table follows them.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE if a value is invalid or an
+                option cannot be changed.
+        """
+        return self._call(tables.alter_table(path, set_properties or {}, reset_properties))
+
+    def drop_table(self, path: TablePath, *, ignore_if_not_exists: bool = False) -> None:
+        """Drop a table with its rows, snapshots, leases and status. Its lake table is kept.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table, unless `ignore_if_not_exists` is set.
+        """
+        self._call(tables.drop_table(path, ignore_if_not_exists))
+
+    def drop_partition(self, path: TablePath, values: Sequence[str], *, ignore_if_not_exists: bool = False) -> None:
+        """Drop a partition with its rows and snapshots. Rows of it that are in the lake are kept there.
+
+        Args:
+            path: The name of the table.
+            values: The values of the partition, one for each partition key.
+            ignore_if_not_exists: Whether a partition that does not exist is no error.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; PARTITION_NOT_EXIST if there is no such
+                partition.
+        """
+        self._call(tables.drop_partition(path, values, ignore_if_not_exists))
+
+    def list_tables(self, database: str | None = None) -> list[TableInfo]:
+        """Return the tables of a database, or all tables, sorted by path."""
+        return self._list(tables.list_tables(database))
+
+    def get_tables(self, paths: Sequence[TablePath]) -> list[TableInfo]:
+        """Return tables by name, in the order of the names.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if one of them does not exist. The message names the first such table.
+        """
+        return self._call(tables.get_tables(paths))
+
+    def security_of_executors(self, path: TablePath) -> ClientSecurity:
+        """Return the credentials with which executors read a table: a token of their own, and no secret of this client.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table.
+        """
+        return self._security.for_executors(self.create_read_token(path) if self._security.proves_identity else "")
+
+    def create_read_token(self, path: TablePath) -> str:
+        """Return a token with which executors read a table for some hours; empty if the server asks for none.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table.
+        """
+        return self._call(tables.create_read_token(path))
+
+    def write_rows(
+        self, path: TablePath, kind: WriteKind, batches: Iterable[pa.Table | pa.RecordBatch]
+    ) -> Iterator[int]:
+        """Write rows while the result is iterated, and yield the number of rows of each request once they are durable.
+
+        A request holds about 4 MiB and rows of one batch only. A few requests are in flight at the same time. After an
+        error, the rows that were yielded are written. Some of the other rows may be written, too.
+
+        Args:
+            path: The name of the table.
+            kind: What the rows mean.
+            batches: The rows, with the columns of the table.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_ROWS if the rows do not fit the table.
+        """
+        with self._errors():
+            yield from streams.write_rows(self._stubs.tables.WriteRows, path, kind, batches, self._timeout)
+
+    def list_buckets(self, paths: Sequence[TablePath]) -> dict[TablePath, list[BucketInfo]]:
+        """Return the buckets of each table with their log ranges and latest KV snapshots.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist.
+        """
+        return self._call(tables.list_buckets(paths))
+
+    def take_kv_snapshots(
+        self, paths: Sequence[TablePath], buckets: Collection[TableBucket] = ()
+    ) -> dict[int, list[KvSnapshot]]:
+        """Take KV snapshots now, and return the latest snapshot of each bucket by the id of its table.
+
+        Args:
+            paths: The tables.
+            buckets: The buckets of these tables that are wanted; all of them if there are none. A snapshot takes some
+                10 ms, so that a call for thousands of buckets may take longer than its deadline.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist; TABLE_WITHOUT_PRIMARY_KEY if one of
+                them is a log table.
+        """
+        return self._call(tables.take_kv_snapshots(paths, buckets))
+
+    def kv_snapshot_metadata(self, snapshots: Sequence[tuple[TableBucket, int]]) -> list[KvSnapshot]:
+        """Return KV snapshots by bucket and id, in the order of the arguments.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST if one of them does not exist. The message names the first such
+                snapshot.
+        """
+        return self._call(tables.kv_snapshot_metadata(snapshots))
+
+    def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
+        """Yield the whole log batches that hold the offsets [start_offset, end_offset), in Fluss's log format.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; LOG_OFFSET_OUT_OF_RANGE if the log does not
+                have these offsets; CORRUPT_DATA if the stored log is damaged.
+        """
+        request = tables_pb2.FetchLogRequest(
+            bucket=bucket_to_pb(bucket), start_offset=start_offset, end_offset=end_offset
+        )
+        with self._errors():
+            for response in streams.messages(self._stubs.tables.FetchLog(request), self._timeout):
+                yield response.log_batches
+
+    def fetch_kv_snapshot(
+        self, bucket: TableBucket, snapshot_id: int, from_key: bytes | None, to_key: bytes | None
+    ) -> Iterator[bytes]:
+        """Yield the entries of a KV snapshot as Arrow IPC streams with the binary columns `key` and `value`.
+
+        Args:
+            bucket: The bucket of the snapshot.
+            snapshot_id: The id of the snapshot.
+            from_key: The first key of the range, or None for the first key of the snapshot.
+            to_key: The key before which the range ends, or None to read up to the last key of the snapshot.
+
+        Raises:
+            FlussTieringError: KV_SNAPSHOT_NOT_EXIST if there is no such snapshot; CORRUPT_DATA if its files are
+                damaged.
+        """
+        request = tables_pb2.FetchKvSnapshotRequest(
+            bucket=bucket_to_pb(bucket), snapshot_id=snapshot_id, from_key=from_key, to_key=to_key
+        )
+        with self._errors():
+            for response in streams.messages(self._stubs.tables.FetchKvSnapshot(request), self._timeout):
+                yield response.arrow_ipc
+
+    def scan(
+        self,
+        table: TableInfo | TablePath | str,
+        *,
+        limit: int | None = None,
+        batch_size_bytes: int = _SCAN_BATCH_BYTES,
+        buckets: Sequence[TableBucket] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> TableScan:
+        """Scan the rows of a primary-key table, each bucket as of one moment.
+
+        The result yields record batches and is a context manager. At its end, `log_offsets` gives for each bucket the
+        offset from which the log continues the scan, without a gap and without a row twice. If an answer is lost, the
+        scan asks for it again. If the server has too many scanners, the scan tries to open one until the timeout of the
+        client has passed.
+
+        Args:
+            table: The table, its path, or its path as the text "database.table". The scan looks up a path at once.
+            limit: The number of rows after which the scan ends, at least 1, or None for all rows.
+            batch_size_bytes: The highest number of bytes of stored rows in one answer. The server may send less.
+            buckets: The buckets to scan, or None for all buckets of the table.
+            columns: The names of the columns to decode, in their order, or None for all columns. The server sends all
+                columns anyway.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_REQUEST if the limit or the size is
+                below 1, or if a column does not exist or is named twice. Iterating also raises
+                TABLE_WITHOUT_PRIMARY_KEY if the table is a log table; TOO_MANY_SCANNERS if the server has no room for
+                another scanner; SCANNER_EXPIRED if the caller did nothing for longer than `kv.scanner.ttl`, the bucket
+                was closed or the cluster lost the scan; UNKNOWN_SCANNER_ID if the server was restarted. The scan must
+                then be started again.
+        """
+        for what, number in (("limit", limit), ("batch_size_bytes", batch_size_bytes)):
+            if number is not None and number < 1:
+                raise FlussTieringError(
+                    ErrorCode.INVALID_REQUEST, f"a scan with {what} {number}: expected a number of 1 or more"
+                )
+        if isinstance(table, str):
+            table = TablePath.parse(table)
+        info = self.get_tables([table])[0] if isinstance(table, TablePath) else table
+        if buckets is None and (info.descriptor.partition_keys or info.bucket_count_epoch > 0):
+            buckets = [each.bucket for each in self.list_buckets([info.path])[info.path]]
+        elif buckets is None:
+            buckets = [TableBucket(info.table_id, bucket) for bucket in range(info.descriptor.num_buckets)]
+        return TableScan(
+            self._stubs.kv_scan.ScanKv,
+            lambda failed: error_of(failed, self._target, self._timeout),
+            info,
+            buckets,
+            limit=limit,
+            batch_size_bytes=batch_size_bytes,
+            columns=columns,
+            timeout=self._timeout,
+        )

@@ -1,0 +1,221 @@
+"""What a round that fails leaves in the lake and with the server, and whether its table is to blame."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import cast
+
+import pytest
+from plain_rounds import Application, named
+from py4j.protocol import Py4JNetworkError
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.application import exit_code
+from fluss_tiering.spark.round import round as round_module
+from fluss_tiering.spark.round.commit import missing_lake_table
+from fluss_tiering.spark.round.keepalive import RoundGuard
+from fluss_tiering.spark.round.pieces import StageJob
+from fluss_tiering.spark.round.result import PieceResult, TableResult
+
+GONE = FlussTieringError(ErrorCode.FENCED_TIERING_EPOCH, "superseded")
+TIERED = TableResult(TablePath("db", "t"), TieringState.TIERED, 1.0, recorded=True)
+FAILED = TableResult(TablePath("db", "t"), TieringState.FAILED, 1.0, recorded=True)
+INTERRUPTED = replace(FAILED, interrupted=True)
+
+
+def test_a_commit_that_was_not_registered_is_registered_by_the_next_round(application: Application, monkeypatch):
+    table = application.table()
+    application.write(table, named(range(4), "first"))
+
+    def lost(*_: object, **__: object) -> None:
+        raise FlussTieringError(ErrorCode.UNAVAILABLE, "the server is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TieringClient, "commit_lake_snapshot", lost)
+        assert application.fail(table) == "the server is away"
+    assert application.client.lake_snapshot(table.path) is None
+    (committed,) = application.lake.tables[str(table.path)]
+    assert committed.commit is not None
+    uuid.UUID(committed.commit.commit_id)
+    assert (committed.commit.table_id, dict(committed.commit.log_end_offsets)) == (
+        table.table_id,
+        application.ends(table),
+    )
+    application.write(table, named(range(2, 6), "second"))
+    again = application.tier(table)
+
+    assert again.stats.rows == 4, "what the lake has is not read again"
+    assert application.rows(table) == sorted((named(range(4), "first") | named(range(2, 6), "second")).items())
+
+
+def test_of_a_commit_that_was_registered_nothing_is_registered_again(application: Application, monkeypatch):
+    table = application.table()
+    application.write(table, named(range(4), "first"))
+    application.tier(table)
+    registered: list[object] = []
+    monkeypatch.setattr(TieringClient, "commit_lake_snapshot", lambda *arguments: registered.append(arguments))
+    application.tier(table)
+    assert registered == []
+
+
+def test_a_lake_table_that_is_gone_is_not_made_again(application: Application):  # D45
+    table = application.table()
+    application.write(table, named(range(4), "first"))
+    first = application.tier(table)
+    application.lake.tables.clear()
+    error = application.fail(table)
+    assert f"committed its snapshot {first.stats.lake_snapshot_id}" in error
+    assert str(table.path) in error
+    assert application.lake.tables == {}
+    known = application.client.lake_snapshot(table.path)
+    assert known is not None
+    assert missing_lake_table(table, known).code is ErrorCode.LAKE_TABLE_MISMATCH
+
+
+def test_what_somebody_else_did_to_the_lake_during_the_round_is_kept(application: Application):
+    table = application.table(key=False)
+    application.write(table, named(range(4), "first"))
+    application.tier(table)
+    before = application.lake.files_on_disk()
+    application.write(table, named(range(4, 8), "second"))
+    theirs = {(0, ()): [{"id": 99, "name": "theirs", "__offset": 0}]}
+    application.lake.before_commit = lambda: cast("None", application.lake.add(table, None, theirs))
+    assert "changed by somebody else" in application.fail(table)
+    assert application.rows(table) == [(99, "theirs")]
+    assert application.lake.files_on_disk() == before
+    application.lake.before_commit = lambda: None
+    application.tier(table)
+    assert application.rows(table) == [*named(range(4, 8), "second").items(), (99, "theirs")]
+
+
+@pytest.mark.parametrize("job", [0, 1, 2], ids=["first job", "second job", "after the last job"])
+def test_a_round_that_is_lost_leaves_no_files(application: Application, monkeypatch, job: int):
+    monkeypatch.setattr(round_module, "_MAX_PIECES_IN_JOB", 2)
+    table = application.table(num_buckets=4)
+    application.write(table, named(range(100), "row"))
+    done = StageJob.__call__
+
+    def lose(stage: StageJob, guard: RoundGuard) -> None:
+        if len(application.jobs) == job + 1:
+            guard.lose(GONE)
+
+    def lose_at_the_end(stage: StageJob, numbers: Sequence[int]) -> Iterator[PieceResult]:
+        yield from done(stage, numbers)
+        if len(application.jobs) == job:
+            guards[0].lose(GONE)
+
+    guards: list[RoundGuard] = []
+    application.on_stage = lose if job < 2 else lambda stage, guard: guards.append(guard)
+    if job == 2:
+        monkeypatch.setattr(StageJob, "__call__", lose_at_the_end)
+    assert application.fail(table) == "superseded"
+    assert application.lake.files_on_disk() == set()
+    assert application.lake.tables[str(table.path)] == []
+    assert len(application.jobs) == min(job + 1, 2)
+    assert application.cancelled == [application.jobs[0][1]], "the stage is cancelled once"
+
+
+def test_a_round_that_another_one_replaced_is_refused_before_the_lake_changes(application: Application, monkeypatch):
+    table = application.table(key=False)
+    application.write(table, named(range(4), "row"))
+
+    def superseded(*_: object) -> str:
+        raise GONE
+
+    monkeypatch.setattr(TieringClient, "prepare_lake_snapshot", superseded)
+    assert application.fail(table) == "superseded"
+    assert application.lake.files_on_disk() == set()
+    assert application.lake.tables[str(table.path)] == []
+
+
+# What is the table's fault, and what is not
+
+
+@pytest.mark.parametrize(
+    ("failure", "interrupted"),
+    [
+        (FlussTieringError(ErrorCode.STORAGE, "the lake is full"), False),
+        (FlussTieringError(ErrorCode.UNKNOWN, "a Spark executor was lost"), False),
+        (ValueError("a wrong value"), False),
+        (FlussTieringError(ErrorCode.STALE_ATTEMPT, "a newer attempt began"), True),
+        (FlussTieringError(ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST, "the lease expired"), True),
+        (Py4JNetworkError("Answer from Java side is empty"), True),
+    ],
+    ids=str,
+)
+def test_a_round_tells_whether_its_table_is_to_blame(  # D64
+    application: Application, failure: Exception, interrupted: bool
+):
+    table = application.table(key=False)
+    application.write(table, named(range(4), "row"))
+
+    def fail(stage: StageJob, guard: RoundGuard) -> None:
+        raise failure
+
+    application.on_stage = fail
+    result = application.run(table)
+    assert (result.failed, result.interrupted, result.recorded) == (True, interrupted, True)
+    (ended,) = application.client.list_tiering_rounds(table.path)
+    assert (ended.state, ended.interrupted, ended.error) == (TieringState.FAILED, interrupted, result.error)
+    (status,) = application.client.list_tiering_statuses(table.path)
+    assert status.consecutive_failures == (0 if interrupted else 1)
+
+
+@pytest.mark.parametrize("told", ["stopped", "Spark ended", "lost"])
+def test_a_round_that_is_stopped_gives_that_as_its_reason(application: Application, told: str):  # D64
+    """Its calls fail in some way that says nothing of it."""
+    table = application.table(key=False)
+    application.write(table, named(range(4), "row"))
+
+    def stop(stage: StageJob, guard: RoundGuard) -> None:
+        if told == "stopped":
+            application.stopped.set()
+        elif told == "Spark ended":
+            application.spark_ended = True
+        else:
+            guard.lose(FlussTieringError(ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST, "the lease expired"))
+        raise FlussTieringError(ErrorCode.STORAGE, "the lake was closed")
+
+    application.on_stage = stop
+    result = application.run(table)
+    assert result.interrupted
+    assert result.error is not None
+    reasons = {"stopped": "told to stop", "Spark ended": "Spark has ended by itself", "lost": "the lease expired"}
+    assert reasons[told] in result.error
+    assert application.stopped.is_set() is (told != "lost"), "no round begins any more"
+
+
+def test_a_round_that_may_not_begin_is_interrupted(application: Application):  # D64
+    table = application.table(key=False)
+    application.write(table, named(range(4), "row"))
+    for told, names in ((True, "Spark has ended"), (False, "told to stop")):
+        application.spark_ended = told
+        result = application.run(table)
+        assert result.interrupted
+        assert names in (result.error or "")
+        application.stopped.set()
+    assert application.client.list_tiering_rounds(table.path) == []
+
+
+@pytest.mark.parametrize(
+    ("results", "code", "with_status"),
+    [
+        ([TIERED], 0, 0),
+        ([], 0, 0),
+        ([TIERED, FAILED], 1, 0),
+        ([TIERED, replace(FAILED, recorded=False)], 1, 1),
+        ([TIERED, INTERRUPTED], 3, 3),
+        ([INTERRUPTED, FAILED], 1, 3),
+        ([INTERRUPTED, replace(FAILED, recorded=False)], 1, 1),
+    ],
+)
+def test_the_exit_code_tells_a_failure_from_an_interruption(  # D66
+    results: Sequence[TableResult], code: int, with_status: int
+):
+    assert exit_code(results, outcome_in_status=False) == code
+    assert exit_code(results, outcome_in_status=True) == with_status
