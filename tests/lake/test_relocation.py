@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import fastavro
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -97,25 +96,6 @@ def test_a_folder_under_two_names_is_one_folder(tmp_path: Path) -> None:  # D23
     make(tmp_path / "data" / "lake")
     (tmp_path / "link").symlink_to(tmp_path / "data")
     assert named_lake_folder(tmp_path / "link" / "lake") is None
-
-
-def test_position_deletes_are_refused_before_anything_is_changed(tmp_path: Path) -> None:  # D23
-    old, new = tmp_path / "old" / "lake", tmp_path / "new" / "lake"
-    make(old)
-    manifest = next(file for file in sorted(old.rglob("*.avro")) if not file.name.startswith("snap-"))
-    with manifest.open("rb") as opened:
-        reader = fastavro.reader(opened)
-        entries = list(reader)
-    for entry in entries:
-        entry["data_file"]["content"] = 1
-    with manifest.open("wb") as opened:
-        fastavro.writer(opened, reader.writer_schema, entries, codec=reader.codec)
-    shutil.copytree(old, new)
-    before = contents(new)
-    with pytest.raises(FlussTieringError, match="position deletes") as refused:
-        relocate_lake(new)
-    assert refused.value.code is ErrorCode.INVALID_REQUEST
-    assert contents(new) == before
 
 
 @pytest.mark.parametrize("damage", ["catalog", "manifest", "metadata"])

@@ -1,4 +1,4 @@
-"""Moves a lake of files to another folder: Iceberg's metadata names every file by its absolute path.
+"""Moves a lake of files to another folder: Iceberg's metadata and position deletes name files by absolute paths.
 
 The metadata is rewritten in place, file by file, and each file in one step. What already names the new folder stays as
 it is, so a relocation that was interrupted is simply run again.
@@ -11,7 +11,7 @@ import io
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import fastavro
 
+from fluss_tiering.lake.moved_deletes import PATH_ID, move_paths
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 CATALOG_FILE: Final = "catalog.db"
@@ -27,8 +28,6 @@ _SCHEME: Final = r"(?:file:(?://)?)?"
 _LOCATION: Final = re.compile(rf"{_SCHEME}(/.*)/{_WAREHOUSE}/.*")
 _LOCATION_COLUMNS: Final = ("metadata_location", "previous_metadata_location")
 _POSITION_DELETES: Final = 1
-_DELETED: Final = 2
-"""The status of an entry whose file is no longer part of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,9 @@ def relocate_lake(lake_dir: Path) -> Relocation | None:
         lake_dir: The folder with the catalog's SQLite file and the warehouse. Nobody may use it meanwhile.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if a table has position deletes, whose files name data files too;
-            CORRUPT_DATA if the catalog or a file of metadata cannot be read. Nothing is changed then.
+        FlussTieringError: INVALID_REQUEST if position deletes have a format whose paths cannot be changed;
+            CORRUPT_DATA if the catalog, a file of metadata or a delete file cannot be read. What was changed before
+            names the new folder, and a later run goes on.
     """
     before = named_lake_folder(lake_dir)
     if before is None:
@@ -78,9 +78,7 @@ def relocate_lake(lake_dir: Path) -> Relocation | None:
     moved = _mover(before, lake_dir)
     files = sorted((lake_dir / _WAREHOUSE).glob("**/metadata/*"))
     manifests = [file for file in files if file.suffix == ".avro" and not file.name.startswith("snap-")]
-    for file in manifests:
-        _refuse_position_deletes(file)
-    changed = sum(_rewrite_avro(file, lambda record: _move_entry(record, moved)) for file in manifests)
+    changed = sum(_rewrite_avro(file, lambda record: _move_entry(record, moved, lake_dir)) for file in manifests)
     # The lists come after the manifests, since they say how long these are.
     for file in files:
         if file.suffix == ".avro" and file.name.startswith("snap-"):
@@ -132,31 +130,36 @@ def _records(file: Path) -> tuple[Any, list[dict[str, Any]]]:
         ) from error
 
 
-def _refuse_position_deletes(file: Path) -> None:
-    _, records = _records(file)
-    for record in records:
-        entry = record.get("data_file", {})
-        if entry.get("content") == _POSITION_DELETES and record.get("status") != _DELETED:
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"the lake table in {file.parent.parent} has position deletes ({entry['file_path']}), whose files name "
-                "data files by their paths: expected equality deletes only, which rounds write; compact the table "
-                "where the folder was before, then move the folder again",
-            )
-
-
-def _move_entry(record: dict[str, Any], moved: Callable[[str], str]) -> None:
+def _move_entry(record: dict[str, Any], moved: Callable[[str], str], lake_dir: Path) -> None:
     entry = record["data_file"]
     for key in ("file_path", "referenced_data_file"):
         if isinstance(entry.get(key), str):
             entry[key] = moved(entry[key])
+    if entry.get("content") == _POSITION_DELETES:
+        for bounds in (entry.get("lower_bounds"), entry.get("upper_bounds")):
+            _move_bound(bounds or (), moved)
+        file = _path_of(entry["file_path"])
+        # Files that only removed entries name may be gone, and files of another folder were not moved.
+        if file.is_relative_to(lake_dir) and file.is_file():
+            entry["file_size_in_bytes"] = move_paths(file, moved, _replace)
+
+
+def _move_bound(bounds: Iterable[dict[str, Any]], moved: Callable[[str], str]) -> None:
+    """Change the bound of the paths in a position delete file. Readers leave the file out by it."""
+    for bound in bounds:
+        if bound["key"] == PATH_ID:
+            bound["value"] = moved(bound["value"].decode()).encode()
 
 
 def _move_manifest(record: dict[str, Any], moved: Callable[[str], str]) -> None:
     record["manifest_path"] = moved(record["manifest_path"])
-    manifest = Path(re.sub(rf"^{_SCHEME}(?=/)", "", record["manifest_path"]))
+    manifest = _path_of(record["manifest_path"])
     if manifest.is_file():
         record["manifest_length"] = manifest.stat().st_size
+
+
+def _path_of(location: str) -> Path:
+    return Path(re.sub(rf"^{_SCHEME}(?=/)", "", location))
 
 
 def _rewrite_avro(file: Path, change: Callable[[dict[str, Any]], None]) -> int:

@@ -1,0 +1,112 @@
+"""Position delete files and deletion vectors of a lake that was moved: they name data files by their paths.
+
+Each file is replaced in one step. What it deletes does not change, and what already names the new paths stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+PATH_ID: Final = 2147483546
+"""The id that the Iceberg spec reserves for the column with the paths."""
+_PATH_COLUMN: Final = "file_path"
+_MAGIC: Final = b"PFA1"
+_FOOTER_END: Final = struct.Struct("<i4s4s")
+"""What a Puffin file ends with: the size of the description of its blobs, flags, and the magic number."""
+_NO_FLAGS: Final = bytes(4)
+_REFERENCED: Final = "referenced-data-file"
+
+
+def move_paths(file: Path, moved: Callable[[str], str], replace: Callable[[Path, bytes], None]) -> int:
+    """Let a file of position deletes name the new paths, and return its size.
+
+    Args:
+        file: A Parquet file with position deletes, or a Puffin file with deletion vectors.
+        moved: Returns the new path of a data file, and any other text as it is.
+        replace: Replaces the content of a file in one step.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if the file is damaged; INVALID_REQUEST if it has another format.
+    """
+    try:
+        content = file.read_bytes()
+        if content.startswith(_MAGIC):
+            after = _moved_puffin(file, content, moved)
+        elif file.suffix == ".parquet":
+            after = _moved_parquet(content, moved)
+        else:
+            raise _unknown(file, "is neither a Parquet file nor a Puffin file")
+    except (pa.ArrowInvalid, ValueError, KeyError, struct.error) as error:
+        raise FlussTieringError(
+            ErrorCode.CORRUPT_DATA, f"the delete file {file} cannot be read: {error}; restore it from a backup"
+        ) from error
+    if after is not None:
+        replace(file, after)
+    return len(content if after is None else after)
+
+
+def _moved_parquet(content: bytes, moved: Callable[[str], str]) -> bytes | None:
+    """Return the new content; None if nothing changes."""
+    with pq.ParquetFile(pa.BufferReader(content), read_dictionary=[_PATH_COLUMN]) as source:
+        schema = source.schema_arrow
+        position = schema.get_field_index(_PATH_COLUMN)
+        schema = schema.set(position, schema.field(position).with_type(pa.string()))
+        sink = pa.BufferOutputStream()
+        changes = False
+        with pq.ParquetWriter(
+            sink, schema, compression=_codec(source.metadata), use_dictionary=[_PATH_COLUMN], store_schema=False
+        ) as writer:
+            for number in range(source.num_row_groups):
+                rows = source.read_row_group(number).combine_chunks()
+                paths = rows.column(position).combine_chunks()
+                before = paths.dictionary.to_pylist()
+                after = [moved(path) for path in before]
+                changes = changes or after != before
+                column = pc.take(pa.array(after, pa.string()), paths.indices)
+                writer.write_table(rows.set_column(position, schema.field(position), column), rows.num_rows)
+    return sink.getvalue().to_pybytes() if changes else None
+
+
+def _codec(metadata: pq.FileMetaData) -> str:
+    if not metadata.num_row_groups:
+        return "zstd"
+    codec = str(metadata.row_group(0).column(0).compression).lower()
+    return "none" if codec == "uncompressed" else codec
+
+
+def _moved_puffin(file: Path, content: bytes, moved: Callable[[str], str]) -> bytes | None:
+    """Return the new content, in which each blob is where it was; None if nothing changes."""
+    size, flags, magic = _FOOTER_END.unpack(content[-_FOOTER_END.size :])
+    start = len(content) - _FOOTER_END.size - size
+    if magic != _MAGIC or start < 2 * len(_MAGIC) or content[start - len(_MAGIC) : start] != _MAGIC:
+        raise ValueError("it has no footer")
+    if flags != _NO_FLAGS:
+        raise _unknown(file, "has a compressed footer")
+    footer = json.loads(content[start : start + size])
+    before = json.dumps(footer)
+    for blob in footer["blobs"]:
+        properties = blob.get("properties", {})
+        if _REFERENCED in properties:
+            properties[_REFERENCED] = moved(properties[_REFERENCED])
+    if json.dumps(footer) == before:
+        return None
+    described = json.dumps(footer, ensure_ascii=False).encode()
+    return content[:start] + described + _FOOTER_END.pack(len(described), _NO_FLAGS, _MAGIC)
+
+
+def _unknown(file: Path, what: str) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.INVALID_REQUEST,
+        f"the delete file {file} {what}, so that the paths in it cannot be changed: expected Parquet, or Puffin with "
+        "a plain footer; compact the table where the folder was before, then move the folder again",
+    )

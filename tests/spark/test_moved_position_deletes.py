@@ -1,0 +1,82 @@
+"""A lake whose rows were deleted by position, at another place: the delete files name data files by their paths."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+from spark_support import Tiering, named
+
+import judges
+from fluss_tiering.lake.relocation import Relocation, relocate_lake
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
+
+READERS = {"2": (judges.DUCKDB, judges.PYICEBERG, judges.CLICKHOUSE), "3": (judges.DUCKDB, judges.PYICEBERG)}
+
+
+def changed(tiering: Tiering, version: str) -> tuple[TableInfo, list[tuple[int, str | None]]]:
+    """Return a table after rounds that touch so many data files that these share a delete file, and its rows."""
+    properties = {"table.datalake.enabled": "true", "table.datalake.delete-files": "position"}
+    table = tiering.table(num_buckets=1, properties={**properties, "iceberg.format-version": version})
+    expected = named(range(200), "first")
+    tiering.write(table, expected)
+    tiering.tier(table)
+    for step in range(10):
+        rows = named(range(step, 200, 10), f"step {step}")
+        tiering.write(table, rows)
+        expected.update(rows)
+        tiering.tier(table)
+    # Each of the data files of the rounds before has a row among these.
+    tiering.delete(table, list(range(20)))
+    tiering.tier(table)
+    return table, sorted((key, name) for key, name in expected.items() if key >= 20)
+
+
+def moved(table: TableInfo, folder: Path) -> tuple[Path, Path]:
+    """Copy the lake to another folder; return the lake's folder there and that of the table."""
+    warehouse = Path(urlparse(table.lake_catalog_properties["warehouse"]).path)
+    lake = folder / warehouse.parent.name
+    shutil.copytree(warehouse.parent, lake)
+    return lake, lake.joinpath(warehouse.name, *str(table.path).split("."))
+
+
+def rows_of(reader: str, folder: Path) -> list[tuple[int, str | None]]:
+    found = judges.read(reader, judges.newest_metadata(folder), columns=["id", "name"])
+    names = [name.decode() if isinstance(name, bytes) else name for name in found["name"].to_pylist()]
+    return sorted(zip(found["id"].to_pylist(), names, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_engines_find_the_same_rows_after_a_move(tiering: Tiering, tmp_path: Path, version: str) -> None:
+    table, expected = changed(tiering, version)
+    lake, folder = moved(table, tmp_path / "new place")
+    deletes = [file for file in folder.rglob("*") if "positions" in file.name and not file.name.endswith(".crc")]
+    assert deletes
+    assert isinstance(relocate_lake(lake), Relocation)
+    for reader in READERS[version]:
+        assert rows_of(reader, folder) == expected, reader
+    # What is done is not done again.
+    times = {file: file.stat().st_mtime_ns for file in deletes}
+    assert relocate_lake(lake) is None
+    assert times == {file: file.stat().st_mtime_ns for file in deletes}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_a_move_that_was_interrupted_goes_on(tiering: Tiering, tmp_path: Path, version: str) -> None:
+    table, expected = changed(tiering, version)
+    lake, folder = moved(table, tmp_path / "new place")
+    damaged = next(file for file in sorted(folder.rglob("*-positions-*")) if not file.name.startswith("."))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[: len(content) // 2])
+    with pytest.raises(FlussTieringError, match=f"the delete file {damaged} cannot be read") as refused:
+        relocate_lake(lake)
+    assert refused.value.code is ErrorCode.CORRUPT_DATA
+    damaged.write_bytes(content)
+    relocate_lake(lake)
+    for reader in READERS[version]:
+        assert rows_of(reader, folder) == expected, reader
