@@ -30,6 +30,16 @@ def test_tables_and_batches_are_acknowledged_in_requests(client: TieringClient) 
     assert sum(acknowledged) == log_end(client, table.path) == 20_015
 
 
+def test_rows_that_are_much_larger_than_others_go_in_requests_of_their_own(client: TieringClient) -> None:
+    """Two rows of 8 MB each would be too large for one request, although the average row is small."""
+    table = new_table(client, primary_key=False)
+    large = pa.table({"id": [10, 11, 12], "name": ["x" * (8 << 20)] * 3}, schema=SCHEMA)
+    batch = pa.concat_tables([rows(10), large, rows(30, start=13)]).combine_chunks()
+    acknowledged = list(client.write_rows(table.path, WriteKind.APPEND, [batch]))
+    assert len(acknowledged) >= 3
+    assert sum(acknowledged) == log_end(client, table.path) == 43
+
+
 def test_nothing_to_write_is_nothing(client: TieringClient) -> None:
     table = new_table(client, primary_key=False)
     assert list(client.write_rows(table.path, WriteKind.APPEND, [])) == []

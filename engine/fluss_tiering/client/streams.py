@@ -56,9 +56,9 @@ def write_rows(
     batches: Iterable[pa.Table | pa.RecordBatch],
     timeout: float,
 ) -> Iterator[int]:
-    """Write the batches in requests of about 4 MiB, and yield the number of rows of each acknowledged request.
+    """Write the batches in requests, and yield the number of rows of each acknowledged request.
 
-    A few requests are in flight at the same time. `batches` is read in the caller's thread, so that the caller gets its
+    A request has about 4 MiB, and at most 8 MiB unless a single row is larger. A few requests are in flight at the same time. `batches` is read in the caller's thread, so that the caller gets its
     errors.
     """
     outgoing: SimpleQueue[pb.WriteRowsRequest | None] = SimpleQueue()
@@ -93,11 +93,12 @@ def _next_row_count(acknowledgements: Iterator[pb.WriteRowsResponse]) -> int:
 def _ipc_streams(batches: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[bytes]:
     import pyarrow as pa  # noqa: PLC0415 - the base install has none
 
+    from fluss_tiering.formats.chunks import parts_of  # noqa: PLC0415 - it needs pyarrow
+
     for batch in batches:
         table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
-        rows_per_request = max(1, table.num_rows * _REQUEST_BYTES // max(1, table.nbytes))
-        for start in range(0, table.num_rows, rows_per_request):
+        for part in parts_of(table, _REQUEST_BYTES):
             sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table.slice(start, rows_per_request))
+            with pa.ipc.new_stream(sink, part.schema) as writer:
+                writer.write_table(part)
             yield sink.getvalue().to_pybytes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -11,7 +11,10 @@ _TOLERANCE: Final = 2
 """Parts are first cut by the average size of a row. A part is cut again if it is this many times too large."""
 
 
-def parts_of(records: pa.RecordBatch, max_bytes: int, max_rows: int | None = None) -> Iterator[pa.RecordBatch]:
+RowsT = TypeVar("RowsT", pa.RecordBatch, pa.Table)
+
+
+def parts_of(records: RowsT, max_bytes: int, max_rows: int | None = None) -> Iterator[RowsT]:
     """Yield consecutive parts of the rows, without a copy.
 
     The bytes of each part are counted. A part has at most twice `max_bytes`, or is a single row.

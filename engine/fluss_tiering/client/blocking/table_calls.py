@@ -131,8 +131,9 @@ class TableCalls(Connection):
     ) -> Iterator[int]:
         """Write rows while the result is iterated, and yield the number of rows of each request once they are durable.
 
-        A request holds about 4 MiB and rows of one batch only. A few requests are in flight at the same time. After an
-        error, the rows that were yielded are written. Some of the other rows may be written, too.
+        A request holds rows of one batch only: about 4 MiB, and at most 8 MiB unless a single row is larger. A few
+        requests are in flight at the same time. After an error, the rows that were yielded are written. Some of the
+        other rows may be written, too.
 
         Args:
             path: The name of the table.
