@@ -58,8 +58,8 @@ def write_rows(
 ) -> Iterator[int]:
     """Write the batches in requests, and yield the number of rows of each acknowledged request.
 
-    A request has about 4 MiB, and at most 8 MiB unless a single row is larger. A few requests are in flight at the same time. `batches` is read in the caller's thread, so that the caller gets its
-    errors.
+    A request has about 4 MiB, and at most 8 MiB unless a single row is larger. A few requests are in flight at the same
+    time. `batches` is read in the caller's thread, so that the caller gets its errors.
     """
     outgoing: SimpleQueue[pb.WriteRowsRequest | None] = SimpleQueue()
     acknowledgements = messages(open_call(iter(outgoing.get, None)), timeout)
