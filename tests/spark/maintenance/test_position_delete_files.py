@@ -8,10 +8,12 @@ from spark_support import Tiering, named
 
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import _is_worth
 from fluss_tiering.model.table import TableInfo
+from fluss_tiering.spark.maintenance import maintain as maintain_module
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
 from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Step
 
 BY_POSITION = {"table.datalake.delete-files": "position"}
+SMALL = MaintenanceLimits(min_input_files=2, delete_files=2)
 
 
 def compacted(tiering: Tiering, table: TableInfo, limits: MaintenanceLimits) -> Maintenance:
@@ -49,6 +51,33 @@ def test_no_position_delete_file_is_left_behind_when_all_data_files_are_rewritte
     tiering.delete(table, [0, 41])
     tiering.tier(table)
     assert equal(tiering, table)
+
+
+@pytest.mark.slow
+def test_equality_deletes_beside_a_compaction_lose_nothing(tiering: Tiering, monkeypatch):
+    """The new data files would be newer than the equality deletes, which would then delete nothing of them."""
+    table = tiering.table(properties=BY_POSITION)
+    for step in range(3):
+        tiering.write(table, named(range(step * 10, step * 10 + 12), f"step {step}"))
+        tiering.tier(table)
+    rewrite = maintain_module.rewrite
+
+    def beside_a_round(spark, java_table, *arguments):
+        tiering.client.alter_table(table.path, set_properties={"table.datalake.delete-files": "equality"})
+        tiering.write(table, named([3], "changed beside"))
+        tiering.delete(table, [5, 25])
+        tiering.tier(table)
+        return rewrite(spark, java_table, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(maintain_module, "rewrite", beside_a_round)
+        done = maintain_table(tiering.client, tiering.spark, table, steps={Step.COMPACT}, limits=SMALL)
+
+    assert (done.error, done.conflicts) == (None, 1)
+    expected = {**named(range(12), "step 0"), **named(range(10, 22), "step 1"), **named(range(20, 32), "step 2")}
+    expected = {key: name for key, name in {**expected, **named([3], "changed beside")}.items() if key not in {5, 25}}
+    assert tiering.lake_rows(table) == duckdb_rows(tiering, table) == sorted(expected.items())
+    compacted(tiering, table, SMALL)
 
 
 @pytest.mark.slow

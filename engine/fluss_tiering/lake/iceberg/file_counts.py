@@ -16,14 +16,16 @@ class FileCounts:
     Attributes:
         data_files: The number of data files.
         delete_files: The number of files with equality deletes or position deletes.
-        position_deletes: The number of rows that are deleted by position. Tiering itself never does this.
+        position_deletes: The number of rows that are deleted by position.
         file_bytes: The size of all data files and delete files.
+        equality_deletes: The number of keys in files with equality deletes.
     """
 
     data_files: int
     delete_files: int
     position_deletes: int
     file_bytes: int
+    equality_deletes: int = 0
 
 
 def file_counts(table: JavaObject) -> FileCounts:
@@ -39,6 +41,7 @@ def file_counts(table: JavaObject) -> FileCounts:
             delete_files=int(summary.get("total-delete-files") or 0),
             position_deletes=int(summary.get("total-position-deletes") or 0),
             file_bytes=int(summary.get("total-files-size") or 0),
+            equality_deletes=int(summary.get("total-equality-deletes") or 0),
         )
 
 

@@ -200,19 +200,22 @@ class _Worker:
             self.done = replace(self.done, after=file_counts(table), manifests=len(manifest_sizes(table)))
 
     def _rewrite(self, table: JavaObject, batch: Batch) -> None:
+        before = file_counts(table)
+        # With the sequence number from which a rewrite starts, which is Iceberg's default, equality deletes of a round
+        # apply to files that are rewritten meanwhile. Without it such a rewrite is given up, and position delete files
+        # are older than the new data files, so that they are removed in the same go.
+        by_position = before.position_deletes > 0 and not before.equality_deletes
         options = {
             **rewrite_options(table, self._limits),
             "max-concurrent-file-group-rewrites": str(self._limits.cores),
             "remove-dangling-deletes": "true",
-            # This is Iceberg's default. With it a round's equality deletes apply to files that are rewritten meanwhile.
-            "use-starting-sequence-number": "true",
+            "use-starting-sequence-number": str(not by_position).lower(),
         }
         if batch.max_files is not None:
             options["max-files-to-rewrite"] = str(batch.max_files)
-        before = file_counts(table).delete_files
         done = rewrite(self._spark, table, batch.partitions, options)
         # A commit also drops delete files that are older than all data files, which Iceberg's result does not count.
-        fewer = before - file_counts(self._open().java_table).delete_files
+        fewer = before.delete_files - file_counts(self._open().java_table).delete_files
         done = replace(done, delete_files=max(done.delete_files, fewer))
         self.done = replace(self.done, rewritten=self.done.rewritten + done)
 
