@@ -35,6 +35,12 @@ _MAX_LONG: Final = 2**63 - 1
 _UNCOMPRESSED: Final = "uncompressed"
 """Iceberg's word for no compression, the only one that its Java writers know."""
 
+_WHOLE_NUMBERS: Final = (
+    "history.expire.max-snapshot-age-ms",
+    "history.expire.min-snapshots-to-keep",
+    "write.metadata.previous-versions-max",
+)
+"""Iceberg's properties that only count from 1 on. A wrong one would be found by maintenance alone."""
 _COMPRESSING: Final = ("zstd", "gzip", "snappy", "lz4", "brotli")
 
 
@@ -96,7 +102,7 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
         if option.key in properties and (objection := _name_objection(option.key, properties[option.key])):
             yield objection
     size = properties.get(ICEBERG_TARGET_FILE_SIZE.key)
-    if size is not None and not (re.fullmatch("[0-9]{1,19}", size) and 0 < int(size) <= _MAX_LONG):
+    if size is not None and not _is_positive(size):
         yield f"{ICEBERG_TARGET_FILE_SIZE.key} is {size!r}: expected a whole number of bytes above 0"
     for option, values in ((LAKE_DELETE_FILES, DELETE_FILES), (ICEBERG_FORMAT_VERSION, FORMAT_VERSIONS)):
         value = properties.get(option.key, option.default)
@@ -106,6 +112,7 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
         value = properties.get(option.key, option.default)
         if value.lower() != option.default:
             yield f"{option.key} is {value!r}: expected {option.default}, the only value that tiering writes"
+    yield from _whole_numbers(properties)
     yield from _bloom_filters(properties)
     codec = properties.get(ICEBERG_CODEC.key, ICEBERG_CODEC.default)
     compressing = [name for name in _COMPRESSING if pa.Codec.is_available(name)]
@@ -113,6 +120,17 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
         yield f"{ICEBERG_CODEC.key} is {codec!r}: expected one of {', '.join((*compressing, _UNCOMPRESSED))}"
     elif ICEBERG_LEVEL.key in properties:
         yield from _level(codec.lower(), properties[ICEBERG_LEVEL.key])
+
+
+def _whole_numbers(properties: Mapping[str, str]) -> Iterator[str]:
+    for name in _WHOLE_NUMBERS:
+        value = properties.get(f"{LAKE_TABLE_PREFIX}{name}")
+        if value is not None and not _is_positive(value):
+            yield f"{LAKE_TABLE_PREFIX}{name} is {value!r}: expected a whole number above 0"
+
+
+def _is_positive(value: str) -> bool:
+    return re.fullmatch("[0-9]{1,19}", value) is not None and 0 < int(value) <= _MAX_LONG
 
 
 def _bloom_filters(properties: Mapping[str, str]) -> Iterator[str]:

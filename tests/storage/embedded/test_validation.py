@@ -122,6 +122,14 @@ BLOOM = "iceberg.write.parquet.bloom-filter-"
             ({"properties": {"iceberg.write.target-file-size-bytes": value}}, f"target-file-size-bytes is {value!r}")
             for value in ("128MB", "0", "-1", "", "1_000", "9" * 19)
         ),
+        *(
+            ({"properties": {f"iceberg.{name}": value}}, f"{name} is {value!r}: expected a whole number above 0")
+            for name, value in (
+                ("history.expire.max-snapshot-age-ms", "-1"),
+                ("history.expire.min-snapshots-to-keep", "two"),
+                ("write.metadata.previous-versions-max", "0"),
+            )
+        ),
         ({"properties": {f"{PARQUET}codec": "lzma"}}, "codec is 'lzma': expected one of zstd, gzip"),
         ({"properties": {f"{PARQUET}codec": "none"}}, "codec is 'none': expected one of zstd, gzip"),
         ({"properties": {f"{PARQUET}level": "high"}}, "level is 'high': expected a whole number from"),
@@ -161,6 +169,7 @@ def test_properties_that_tiering_can_write_are_taken(tmp_path: Path, codec: str)
     properties = {
         f"{PARQUET}codec": codec,
         "iceberg.write.target-file-size-bytes": "1048576",
+        "iceberg.history.expire.max-snapshot-age-ms": "1",
         "iceberg.format-version": "2",
         "iceberg.write.format.default": "parquet",
         f"{BLOOM}enabled.column.i": "TRUE",
