@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -110,7 +111,9 @@ class MainJob:
     def close(self) -> None:
         """End the Spark session that reads the lake."""
         if self._spark is not None:
-            self._spark.stop()
+            # A signal to the whole process group ends Spark's JVM first. What else is running must still be ended.
+            with suppress(Exception):
+                self._spark.stop()
 
     def _write(self, name: str, to_write: list[Change]) -> None:
         with self._environment.client() as client:

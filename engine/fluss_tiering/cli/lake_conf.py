@@ -38,7 +38,7 @@ def lake_conf(
     """Print the settings with which Spark or PyIceberg reads the lake table of a table.
 
     For Spark these are arguments, for example: spark-sql $(fluss-tiering lake-conf shop.orders). They may contain
-    credentials of the catalog. PyIceberg reads a table with deletes once `fluss-tiering compact` has removed them.
+    credentials of the catalog. PyIceberg reads no equality deletes: delete by position, or run `fluss-tiering compact`.
     """
     with TieringClient(server) as client:
         (info,) = client.get_tables([table])
