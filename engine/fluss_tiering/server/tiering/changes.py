@@ -111,9 +111,9 @@ class TieringLedger:
         self._kept_rounds = kept_rounds
         self._withheld: dict[int, tuple[TieringStatus, TieringRound | None]] = {}
         self.dropped = DroppedTables(store)
-        self.tables = TieredTables(backlogs)
-        self.broadcaster = StatusBroadcaster()
         self.totals = RoundTotals()
+        self.tables = TieredTables(backlogs, self.totals)
+        self.broadcaster = StatusBroadcaster()
 
     @contextmanager
     def changes(self) -> Iterator[TieringChanges]:

@@ -194,7 +194,7 @@ class LakeTieringManager:
             table = self._ledger.tables.get(report.table_id)
             if table is not None and (shows is None or shows(table.status.path)):
                 self._ledger.totals.count_maintenance(report, now)
-                self._ledger.tables.show_maintenance(report, now)
+                self._ledger.tables.show_maintenance(report.table_id)
 
     def require_current(self, requester: RoundOwner) -> None:
         """Check that a driver may ask for a table.

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.tiering.schedule import Schedule
 from fluss_tiering.server.tiering.states import TieredTable
+from fluss_tiering.server.tiering.totals import RoundTotals
 
 _MAX_INT64: Final = 2**63 - 1
 
@@ -21,6 +21,7 @@ class TieredTables:
 
     Args:
         backlogs: The backlogs of the tables.
+        totals: What maintenance has done for each table.
 
     Attributes:
         pending: The Pending tables by the time at which they became Pending: first in, first out.
@@ -29,14 +30,14 @@ class TieredTables:
             switched on again.
     """
 
-    def __init__(self, backlogs: Backlogs) -> None:
+    def __init__(self, backlogs: Backlogs, totals: RoundTotals) -> None:
         self._backlogs = backlogs
+        self._totals = totals
         self._tables: dict[int, TieredTable] = {}
         # Only what changed is made anew, because many clients ask for all statuses.
         self._shown: dict[int, TieringStatus] = {}
         self._ids: dict[TablePath, int] = {}
         self._running: dict[int, None] = {}
-        self._maintained: dict[int, tuple[int, MaintenanceReport]] = {}
         self._by_path: list[int] | None = None
         self._listed: Sequence[TieringStatus] | None = None
         self.pending = Schedule()
@@ -126,20 +127,9 @@ class TieredTables:
         else:
             self._running[table_id] = None
 
-    def show_maintenance(self, report: MaintenanceReport, now: int) -> None:
-        """Show in the status of a table when it was maintained, and what all of its maintenance has done."""
-        _, before = self._maintained.get(report.table_id, (0, MaintenanceReport(report.table_id)))
-        self._maintained[report.table_id] = (
-            now,
-            MaintenanceReport(
-                report.table_id,
-                saved_files=_sum(before.saved_files, report.saved_files),
-                rewritten_bytes=_sum(before.rewritten_bytes, report.rewritten_bytes),
-                expired_snapshots=_sum(before.expired_snapshots, report.expired_snapshots),
-                deleted_files=_sum(before.deleted_files, report.deleted_files),
-            ),
-        )
-        self._hide(report.table_id)
+    def show_maintenance(self, table_id: int) -> None:
+        """Show in the status of a table what its totals now tell of its maintenance."""
+        self._hide(table_id)
 
     def remove(self, table_id: int) -> None:
         """Remove a table."""
@@ -153,7 +143,6 @@ class TieredTables:
             del self._ids[table.status.path]
         self._by_path = None
         self._running.pop(table_id, None)
-        self._maintained.pop(table_id, None)
         self.pending.put(table_id, None)
         self.due.put(table_id, None)
 
@@ -166,22 +155,23 @@ class TieredTables:
         since = None
         if backlog is not None and backlog.records:
             since = table.tiered_time if backlog.since is None else backlog.since
-        maintained_time, maintenance = self._maintained.get(table_id, (None, None))
+        totals = self._totals.of(table_id)
+        maintained = totals.maintained_time is not None
         shown = self._shown[table_id] = replace(
             table.status,
             records_waiting=None if backlog is None else backlog.records,
             waiting_since=since,
             next_round_time=table.next_round_time,
             freshness_ms=table.freshness_ms,
-            last_maintained_time=maintained_time,
-            maintenance_saved_files=None if maintenance is None else maintenance.saved_files,
-            maintenance_rewritten_bytes=None if maintenance is None else maintenance.rewritten_bytes,
-            maintenance_expired_snapshots=None if maintenance is None else maintenance.expired_snapshots,
-            maintenance_deleted_files=None if maintenance is None else maintenance.deleted_files,
+            last_maintained_time=totals.maintained_time,
+            maintenance_saved_files=_shown_sum(totals.saved_files) if maintained else None,
+            maintenance_rewritten_bytes=_shown_sum(totals.rewritten_bytes) if maintained else None,
+            maintenance_expired_snapshots=_shown_sum(totals.expired_snapshots) if maintained else None,
+            maintenance_deleted_files=_shown_sum(totals.deleted_files) if maintained else None,
         )
         return shown
 
 
-def _sum(before: int, more: int) -> int:
-    """Return the sum of two numbers. A driver may report any number, and the sum must fit into the answer."""
-    return min(before + more, _MAX_INT64)
+def _shown_sum(total: int) -> int:
+    """Return a total as an answer can hold it. A driver may report any number."""
+    return min(total, _MAX_INT64)
