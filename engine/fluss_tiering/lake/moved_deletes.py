@@ -15,16 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fluss_tiering.lake.delete_formats import PATH_COLUMN, PUFFIN_MAGIC, REFERENCED_DATA_FILE
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
-PATH_ID: Final = 2147483546
-"""The id that the Iceberg spec reserves for the column with the paths."""
-_PATH_COLUMN: Final = "file_path"
-_MAGIC: Final = b"PFA1"
 _FOOTER_END: Final = struct.Struct("<i4s4s")
 """What a Puffin file ends with: the size of the description of its blobs, flags, and the magic number."""
 _NO_FLAGS: Final = bytes(4)
-_REFERENCED: Final = "referenced-data-file"
 
 
 def move_paths(file: Path, moved: Callable[[str], str], replace: Callable[[Path, bytes], None]) -> int:
@@ -40,7 +36,7 @@ def move_paths(file: Path, moved: Callable[[str], str], replace: Callable[[Path,
     """
     try:
         content = file.read_bytes()
-        if content.startswith(_MAGIC):
+        if content.startswith(PUFFIN_MAGIC):
             after = _moved_puffin(file, content, moved)
         elif file.suffix == ".parquet":
             after = _moved_parquet(content, moved)
@@ -57,14 +53,14 @@ def move_paths(file: Path, moved: Callable[[str], str], replace: Callable[[Path,
 
 def _moved_parquet(content: bytes, moved: Callable[[str], str]) -> bytes | None:
     """Return the new content; None if nothing changes."""
-    with pq.ParquetFile(pa.BufferReader(content), read_dictionary=[_PATH_COLUMN]) as source:
+    with pq.ParquetFile(pa.BufferReader(content), read_dictionary=[PATH_COLUMN]) as source:
         schema = source.schema_arrow
-        position = schema.get_field_index(_PATH_COLUMN)
+        position = schema.get_field_index(PATH_COLUMN)
         schema = schema.set(position, schema.field(position).with_type(pa.string()))
         sink = pa.BufferOutputStream()
         changes = False
         with pq.ParquetWriter(
-            sink, schema, compression=_codec(source.metadata), use_dictionary=[_PATH_COLUMN], store_schema=False
+            sink, schema, compression=_codec(source.metadata), use_dictionary=[PATH_COLUMN], store_schema=False
         ) as writer:
             for number in range(source.num_row_groups):
                 rows = source.read_row_group(number).combine_chunks()
@@ -88,7 +84,11 @@ def _moved_puffin(file: Path, content: bytes, moved: Callable[[str], str]) -> by
     """Return the new content, in which each blob is where it was; None if nothing changes."""
     size, flags, magic = _FOOTER_END.unpack(content[-_FOOTER_END.size :])
     start = len(content) - _FOOTER_END.size - size
-    if magic != _MAGIC or start < 2 * len(_MAGIC) or content[start - len(_MAGIC) : start] != _MAGIC:
+    if (
+        magic != PUFFIN_MAGIC
+        or start < 2 * len(PUFFIN_MAGIC)
+        or content[start - len(PUFFIN_MAGIC) : start] != PUFFIN_MAGIC
+    ):
         raise ValueError("it has no footer")
     if flags != _NO_FLAGS:
         raise _unknown(file, "has a compressed footer")
@@ -96,12 +96,12 @@ def _moved_puffin(file: Path, content: bytes, moved: Callable[[str], str]) -> by
     before = json.dumps(footer)
     for blob in footer["blobs"]:
         properties = blob.get("properties", {})
-        if _REFERENCED in properties:
-            properties[_REFERENCED] = moved(properties[_REFERENCED])
+        if REFERENCED_DATA_FILE in properties:
+            properties[REFERENCED_DATA_FILE] = moved(properties[REFERENCED_DATA_FILE])
     if json.dumps(footer) == before:
         return None
     described = json.dumps(footer, ensure_ascii=False).encode()
-    return content[:start] + described + _FOOTER_END.pack(len(described), _NO_FLAGS, _MAGIC)
+    return content[:start] + described + _FOOTER_END.pack(len(described), _NO_FLAGS, PUFFIN_MAGIC)
 
 
 def _unknown(file: Path, what: str) -> FlussTieringError:

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 import fastavro
 
-from fluss_tiering.lake.moved_deletes import PATH_ID, move_paths
+from fluss_tiering.lake.delete_formats import PATH_ID
+from fluss_tiering.lake.moved_deletes import move_paths
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 CATALOG_FILE: Final = "catalog.db"

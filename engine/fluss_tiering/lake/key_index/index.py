@@ -191,7 +191,9 @@ def _same(blocks: Blocks, indexes: Int64s, hashes: Hashes, queries: Int64s) -> t
     room = 2 * len(queries)
     while True:
         at, found, slots = (np.empty(room, np.int64) for _ in range(3))
-        count = same_hashes(words, blocks.dtype.itemsize // 8, indexes, *wanted, queries, at, found, slots)
+        count = same_hashes(
+            words, blocks.dtype.itemsize // 8, BLOCK_ENTRIES, indexes, *wanted, queries, at, found, slots
+        )
         if count <= room:
             return at[:count], found[:count], slots[:count]
         room = count

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from fluss_tiering.formats.compiled import INT64, INT64_IN, INT64_OUT, Int64s, compiled
 
-_BLOCK_ENTRIES = 32
-"""The same as `run.BLOCK_ENTRIES`: compiled code is cached with its file, which would not notice a change there."""
 
-
-@compiled(INT64_IN, INT64, INT64_IN, INT64_IN, INT64_IN, INT64_IN, INT64_OUT, INT64_OUT, INT64_OUT, result=INT64)
+@compiled(INT64_IN, INT64, INT64, INT64_IN, INT64_IN, INT64_IN, INT64_IN, INT64_OUT, INT64_OUT, INT64_OUT, result=INT64)
 def same_hashes(  # noqa: PLR0917 - compiled code takes no keywords
     words: Int64s,
     size: int,
+    entries: int,
     blocks: Int64s,
     high: Int64s,
     low: Int64s,
@@ -27,6 +25,7 @@ def same_hashes(  # noqa: PLR0917 - compiled code takes no keywords
     Args:
         words: The words of the blocks. A block begins with the upper halves of its hashes, then come the lower halves.
         size: The number of words of a block.
+        entries: The number of entries of a block.
         blocks: For each pair of a query and a block, the index of the block.
         high: The upper halves of the hashes that are asked for.
         low: The lower halves.
@@ -39,8 +38,8 @@ def same_hashes(  # noqa: PLR0917 - compiled code takes no keywords
     for pair in range(queries.size):
         query = queries[pair]
         start = blocks[pair] * size
-        for slot in range(_BLOCK_ENTRIES):
-            if words[start + slot] == high[query] and words[start + _BLOCK_ENTRIES + slot] == low[query]:
+        for slot in range(entries):
+            if words[start + slot] == high[query] and words[start + entries + slot] == low[query]:
                 if count < at.size:
                     at[count] = blocks[pair]
                     found[count] = query

@@ -10,6 +10,7 @@ import numpy as np
 from fluss_tiering.lake.iceberg.deletes import (
     DeletePlace,
     PositionDeletes,
+    is_shared,
     present_deletes,
     write_position_deletes,
     write_vectors,
@@ -61,13 +62,13 @@ class FoundRows:
         return write_position_deletes(self._place, deletes, present)
 
     def _concerned(self) -> list[str]:
-        """Return the data files with new deletes, and those that share a position delete file with one of them."""
-        shared = {
-            file.location
-            for location in self._rows
-            for file in self._deletes_of(location)
-            if file.vector is None and len(file.referenced) != 1
-        }
+        """Return the data files with new deletes, and those that share a delete file with one of them.
+
+        Vectors leave shared delete files as they are.
+        """
+        if self._format_version >= _WITH_VECTORS:
+            return list(self._rows)
+        shared = {file.location for location in self._rows for file in self._deletes_of(location) if is_shared(file)}
         others = (
             location
             for location, live in self._live.items()

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from fluss_tiering.lake.delete_formats import PATH_COLUMN
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
-from fluss_tiering.lake.iceberg.deletes.schema import PATH_COLUMN, POSITION_COLUMN
+from fluss_tiering.lake.iceberg.deletes.schema import POSITION_COLUMN
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
 from fluss_tiering.lake.parallel import map_on_store
@@ -95,13 +96,18 @@ _Found: TypeAlias = tuple[str, LakeFile, DeletionVector]
 """The location of a data file, and what a delete file deletes of it."""
 
 
+def is_shared(file: LakeFile) -> bool:
+    """Return whether a live delete file by position may be about several data files."""
+    return len(file.referenced) != 1
+
+
 def _add(present: PresentDeletes, file: LakeFile, deleted: DeletionVector) -> None:
-    if len(file.referenced) == 1:
-        present.own.update(deleted)
-        present.files += (file,)
-    else:
+    if is_shared(file):
         present.shared.update(deleted)
         present.shared_files += (file,)
+    else:
+        present.own.update(deleted)
+        present.files += (file,)
 
 
 def _of_vectors(filesystem: fs.FileSystem, parts: Sequence[tuple[LakeFile, str]]) -> list[_Found]:

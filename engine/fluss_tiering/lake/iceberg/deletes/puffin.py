@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from pyarrow import fs
 
+from fluss_tiering.lake.delete_formats import PUFFIN_MAGIC, REFERENCED_DATA_FILE
 from fluss_tiering.lake.iceberg.deletes.vector import BLOB_TYPE, DeletionVector
 from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.lake.protocol import VectorPlace
 from fluss_tiering.version import __version__
 
-_MAGIC: Final = b"PFA1"
 _NO_FLAGS: Final = bytes(4)
 _SIZE: Final = struct.Struct("<i")
 _POSITION_ID: Final = 2147483645
@@ -40,7 +40,7 @@ class PuffinWriter:
         self._filesystem = filesystem
         self._blobs: list[dict[str, Any]] = []
         self._sink = filesystem.open_output_stream(path_of(location))
-        self._sink.write(_MAGIC)
+        self._sink.write(PUFFIN_MAGIC)
 
     def write(self, data_file: str, vector: DeletionVector) -> VectorPlace:
         """Add the vector of a data file, and return its place."""
@@ -55,7 +55,7 @@ class PuffinWriter:
                 "sequence-number": _UNKNOWN,
                 "offset": place.offset,
                 "length": place.size_bytes,
-                "properties": {"referenced-data-file": data_file, "cardinality": str(len(vector))},
+                "properties": {REFERENCED_DATA_FILE: data_file, "cardinality": str(len(vector))},
             }
         )
         return place
@@ -64,7 +64,7 @@ class PuffinWriter:
         """Finish the file, and return its size in bytes."""
         footer = {"blobs": self._blobs, "properties": {"created-by": f"fluss-tiering {__version__}"}}
         described = json.dumps(footer, ensure_ascii=False).encode()
-        self._sink.write(_MAGIC + described + _SIZE.pack(len(described)) + _NO_FLAGS + _MAGIC)
+        self._sink.write(PUFFIN_MAGIC + described + _SIZE.pack(len(described)) + _NO_FLAGS + PUFFIN_MAGIC)
         size = int(self._sink.tell())
         self._sink.close()
         return size
