@@ -133,7 +133,9 @@ def test_the_files_of_a_table_are_counted(spark, tmp_path):
 
     opened = lake.open().java_table
     size = sum(file.size_bytes for file in (*first, *second))
-    assert file_counts(opened) == FileCounts(data_files=3, delete_files=1, position_deletes=0, file_bytes=size)
+    assert file_counts(opened) == FileCounts(
+        data_files=3, delete_files=1, position_deletes=0, file_bytes=size, equality_deletes=1
+    )
     manifests = [path.stat().st_size for path in tmp_path.glob("db/t/metadata/*-m*.avro")]
     assert sorted(manifest_sizes(opened)) == sorted(manifests)
 
@@ -145,7 +147,7 @@ def test_rows_that_somebody_deleted_by_position_are_counted(spark, tmp_path):
 
     counts = file_counts(lake.open().java_table)
 
-    assert (counts.data_files, counts.delete_files, counts.position_deletes) == (1, 1, 2)
+    assert (counts.data_files, counts.delete_files, counts.position_deletes, counts.equality_deletes) == (1, 1, 2, 0)
 
 
 # Commits of other services

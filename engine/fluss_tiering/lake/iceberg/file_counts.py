@@ -25,7 +25,7 @@ class FileCounts:
     delete_files: int
     position_deletes: int
     file_bytes: int
-    equality_deletes: int = 0
+    equality_deletes: int
 
 
 def file_counts(table: JavaObject) -> FileCounts:
