@@ -39,8 +39,16 @@ def wrong_files(spark: SparkSession, settings: ParquetFileWriter, manifests: Seq
     return [found for found in for_each(spark, files, checker) if found is not None]
 
 
-def for_each(spark: SparkSession, items: Sequence[ItemT], do: Callable[[ItemT], ResultT]) -> list[ResultT]:
+def for_each(
+    spark: SparkSession, items: Sequence[ItemT], do: Callable[[ItemT], ResultT], *, tasks: int | None = None
+) -> list[ResultT]:
     """Do something with each item on the executors, and return the results in the order of the items.
+
+    Args:
+        spark: The session.
+        items: The items.
+        do: What is done. It is pickled.
+        tasks: How many tasks share the items at most; None for some for each core.
 
     Raises:
         FlussTieringError: UNKNOWN if a task fails for good.
@@ -48,9 +56,9 @@ def for_each(spark: SparkSession, items: Sequence[ItemT], do: Callable[[ItemT], 
     if not items:
         return []
     context = spark.sparkContext
-    tasks = min(len(items), _TASKS_PER_CORE * context.defaultParallelism)
+    most = _TASKS_PER_CORE * context.defaultParallelism if tasks is None else tasks
     try:
-        results: list[ResultT] = context.parallelize(items, tasks).map(do).collect()
+        results: list[ResultT] = context.parallelize(items, min(len(items), most)).map(do).collect()
     except (Py4JError, PySparkException) as error:
         raise failure_of(error) from None
     return results

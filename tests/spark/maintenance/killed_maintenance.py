@@ -28,18 +28,18 @@ def main() -> None:
         properties = table.lake_catalog_properties
         database = properties["uri"].removeprefix("jdbc:sqlite:").partition("?")[0]
         folder = Path(urlparse(properties["warehouse"]).path, *name.split("."))
-        rewrite, calls = maintain.rewrite, []
+        rewrite, calls = maintain.rewrite_data_files, []
 
-        def killed(*arguments):
+        def killed(*arguments, **options):
             calls.append(arguments)
             if len(calls) == 2:
                 # No commit gets through while somebody else has the catalog's database.
                 catalog = sqlite3.connect(database, isolation_level=None)
                 catalog.execute("BEGIN EXCLUSIVE")
                 threading.Thread(target=_kill_at_a_new_file, args=(folder,), daemon=True).start()
-            return rewrite(*arguments)
+            return rewrite(*arguments, **options)
 
-        maintain.rewrite = killed
+        maintain.rewrite_data_files = killed
         with own_session("local[1]") as spark:
             limits = MaintenanceLimits(min_input_files=2, commit_bytes=1)
             maintain.maintain_table(client, spark, table, limits=limits)

@@ -128,17 +128,17 @@ def test_the_command_says_what_its_maintenance_changed_in_lines_and_in_json(tier
 def test_a_pending_round_ends_maintenance_and_does_not_wait_for_it(tiering: Tiering, monkeypatch, tmp_path):
     table = tiering.table(primary_key=False, freshness="1s", properties=AUTO)
     rounds(tiering, table, 5)
-    rewrite, tries = maintain.rewrite, []
+    rewrite, tries = maintain.rewrite_data_files, []
     started = tmp_path / "started"
 
-    def endless(spark, *arguments):
+    def endless(spark, *arguments, **options):
         # The first rewrite holds every core and never ends by itself.
         tries.append(arguments)
         if len(tries) == 1:
             spark.sparkContext.parallelize(range(2), 2).foreachPartition(_sleep(str(started)))
-        return rewrite(spark, *arguments)
+        return rewrite(spark, *arguments, **options)
 
-    monkeypatch.setattr(maintain, "rewrite", endless)
+    monkeypatch.setattr(maintain, "rewrite_data_files", endless)
     with following(tiering, monkeypatch, table):
         wait_until(started.exists)
         tiering.write(table, named(range(10, 15), "during"))

@@ -21,6 +21,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.maintenance import expire as expire_module
 from fluss_tiering.spark.maintenance import maintain as maintain_module
+from fluss_tiering.spark.maintenance import rewriting
 from fluss_tiering.spark.maintenance.interruption import Interruption
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
 from fluss_tiering.spark.maintenance.plan import (
@@ -158,23 +159,28 @@ def test_rounds_and_maintenance_beside_each_other_lose_nothing(tiering: Tiering,
 
 
 @pytest.mark.slow
-def test_a_conflict_is_no_failure_and_the_next_maintenance_does_the_rest(tiering: Tiering, monkeypatch):
+@pytest.mark.parametrize("by", ["tasks", "spark"])
+def test_a_conflict_is_no_failure_and_the_next_maintenance_does_the_rest(tiering: Tiering, monkeypatch, by: str):
+    if by == "spark":
+        monkeypatch.setattr(rewriting, "planned_rewrite", lambda *_arguments: None)
     table = tiering.table(primary_key=False)
     rounds(tiering, table, 3)
-    rewrite = maintain_module.rewrite
+    rewrite = maintain_module.rewrite_data_files
 
-    def beside_another(spark, java_table, *arguments):
+    def beside_another(spark, known, lake, *arguments, **options):
         # The other maintenance has the same plan, and commits first.
-        rewrite(spark, java_table, *arguments)
-        return rewrite(spark, stale, *arguments)
+        rewrite(spark, known, lake, *arguments, **options)
+        return rewrite(spark, known, stale, *arguments, **options)
 
-    stale = maintain_module.IcebergCatalogs(tiering.spark).find_table(table).java_table
+    stale = maintain_module.IcebergCatalogs(tiering.spark).find_table(table)
     with monkeypatch.context() as patched:
-        patched.setattr(maintain_module, "rewrite", beside_another)
+        patched.setattr(maintain_module, "rewrite_data_files", beside_another)
         done = maintained(tiering, table)
 
     assert (done.conflicts, done.rewritten.files, done.interrupted) == (1, 0, False)
+    # The files of the one that lost are gone.
     assert len(data_files(tiering, table)) == 1
+    assert len(tiering.files_on_disk(table)) == 4
     assert len(duckdb_rows(tiering, table)) == 30
     assert maintained(tiering, table).conflicts == 0
 
@@ -186,7 +192,7 @@ def test_maintenance_that_is_told_to_end_cancels_its_jobs_and_keeps_the_table_wh
     rows, snapshots = duckdb_rows(tiering, table), ids(tiering, table)
     interruption = Interruption()
 
-    def sleeping(spark, *arguments):
+    def sleeping(spark, *arguments, **options):
         # This is in the place of a rewrite that takes long. It is asked to end once its job runs.
         def sleep(numbers):
             time.sleep(600)
@@ -195,7 +201,7 @@ def test_maintenance_that_is_told_to_end_cancels_its_jobs_and_keeps_the_table_wh
         spark.sparkContext.parallelize(range(2), 2).foreachPartition(sleep)
 
     with monkeypatch.context() as patched:
-        patched.setattr(maintain_module, "rewrite", sleeping)
+        patched.setattr(maintain_module, "rewrite_data_files", sleeping)
         done = maintained(tiering, table, interruption=interruption)
 
     assert done.interrupted

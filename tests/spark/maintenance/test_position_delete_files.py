@@ -9,6 +9,7 @@ from spark_support import Tiering, named
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import _is_worth
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.maintenance import maintain as maintain_module
+from fluss_tiering.spark.maintenance import rewriting
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
 from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Step
 
@@ -54,23 +55,26 @@ def test_no_position_delete_file_is_left_behind_when_all_data_files_are_rewritte
 
 
 @pytest.mark.slow
-def test_equality_deletes_beside_a_compaction_lose_nothing(tiering: Tiering, monkeypatch):
+@pytest.mark.parametrize("by", ["tasks", "spark"])
+def test_equality_deletes_beside_a_compaction_lose_nothing(tiering: Tiering, monkeypatch, by: str):
     """The new data files would be newer than the equality deletes, which would then delete nothing of them."""
+    if by == "spark":
+        monkeypatch.setattr(rewriting, "planned_rewrite", lambda *_arguments: None)
     table = tiering.table(properties=BY_POSITION)
     for step in range(3):
         tiering.write(table, named(range(step * 10, step * 10 + 12), f"step {step}"))
         tiering.tier(table)
-    rewrite = maintain_module.rewrite
+    rewrite = maintain_module.rewrite_data_files
 
-    def beside_a_round(spark, java_table, *arguments):
+    def beside_a_round(*arguments, **options):
         tiering.client.alter_table(table.path, set_properties={"table.datalake.delete-files": "equality"})
         tiering.write(table, named([3], "changed beside"))
         tiering.delete(table, [5, 25])
         tiering.tier(table)
-        return rewrite(spark, java_table, *arguments)
+        return rewrite(*arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(maintain_module, "rewrite", beside_a_round)
+        patched.setattr(maintain_module, "rewrite_data_files", beside_a_round)
         done = maintain_table(tiering.client, tiering.spark, table, steps={Step.COMPACT}, limits=SMALL)
 
     assert (done.error, done.conflicts) == (None, 1)

@@ -18,7 +18,14 @@ from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError
 
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
-from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, iceberg_class, is_iceberg, java_error_text, lake_errors
+from fluss_tiering.lake.iceberg.java import (
+    JAVA_ERRORS,
+    content_file,
+    iceberg_class,
+    is_iceberg,
+    java_error_text,
+    lake_errors,
+)
 from fluss_tiering.lake.iceberg.metadata.manifests import ManifestFiles
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, to_summary
 from fluss_tiering.lake.protocol import FileContent, LakeCommit, LakeFile
@@ -176,9 +183,7 @@ class IcebergCommitter:
 
     def _described(self, file: LakeFile) -> JavaObject:
         """Return Iceberg's own description of a file."""
-        mapper = iceberg_class(self._jvm, "util.JsonUtil").mapper()
-        node = mapper.readTree(self._content.to_json(file))
-        return iceberg_class(self._jvm, "ContentFileParser").fromJson(node, self._specs)
+        return content_file(self._jvm, self._specs, self._content.to_json(file))
 
     def _remove(
         self, transaction: JavaObject, base: int, removed: set[tuple[int, tuple[str, ...]]], commit: LakeCommit

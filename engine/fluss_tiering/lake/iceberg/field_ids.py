@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,6 +22,41 @@ def with_field_ids(field: Mapping[str, Any], kind: pa.DataType) -> pa.Field:
         kind: The type of the values. The field has this type, or a wider one where Iceberg's is wider.
     """
     return _field(field["name"], field["id"], field["type"], kind, required=field["required"])
+
+
+def all_ids(fields: Iterable[pa.Field]) -> frozenset[str]:
+    """Return the ids of Arrow fields and of everything in them."""
+    found: set[str] = set()
+    for field in fields:
+        number = (field.metadata or {}).get(FIELD_ID.encode())
+        if number is not None:
+            found.add(number.decode())
+        found |= all_ids(parts_of(field.type))
+    return frozenset(found)
+
+
+def all_ids_of_json(fields: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the ids of fields in Iceberg's JSON and of everything in them."""
+    found: set[str] = set()
+    for field in fields:
+        found |= {str(field["id"]), *_ids_in(field["type"])}
+    return frozenset(found)
+
+
+def _ids_in(iceberg: str | Mapping[str, Any]) -> frozenset[str]:
+    if isinstance(iceberg, str):
+        return frozenset()
+    if iceberg["type"] == "struct":
+        return all_ids_of_json(iceberg["fields"])
+    parts = ("element",) if iceberg["type"] == "list" else ("key", "value")
+    return all_ids_of_json({"id": iceberg[f"{part}-id"], "type": iceberg[part]} for part in parts)
+
+
+def parts_of(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields of a nested type; none of another one."""
+    if pa.types.is_map(kind):
+        return [kind.key_field, kind.item_field]
+    return [kind.field(number) for number in range(kind.num_fields)]
 
 
 def _field(name: str, number: int, iceberg: str | Mapping[str, Any], kind: pa.DataType, *, required: bool) -> pa.Field:

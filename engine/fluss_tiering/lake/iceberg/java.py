@@ -64,6 +64,18 @@ def to_dict(jvm: JVMView, strings: JavaObject) -> dict[str, str]:
     return dict(json.loads(mapper.writeValueAsString(strings)))
 
 
+def content_file(jvm: JVMView, specs: JavaObject, description: str) -> JavaObject:
+    """Return Iceberg's own description of a data file or a delete file from its JSON. Errors are those of the JVM.
+
+    Args:
+        jvm: The JVM.
+        specs: The partition specs of the table by their ids.
+        description: The file in the JSON of Iceberg's `ContentFileParser`.
+    """
+    node = iceberg_class(jvm, "util.JsonUtil").mapper().readTree(description)
+    return iceberg_class(jvm, "ContentFileParser").fromJson(node, specs)
+
+
 def java_error_text(error: Py4JError | PySparkException) -> str:
     """Return the cause of a Java exception in one line.
 

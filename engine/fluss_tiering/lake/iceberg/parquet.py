@@ -171,6 +171,11 @@ class ParquetPieceWriter:
         with naming_expired_credentials(self._io_properties):
             self._data.write(columns)
 
+    def write_columns(self, columns: Sequence[pa.Array]) -> None:
+        """Add rows that have all columns of the schema of data files."""
+        with naming_expired_credentials(self._io_properties):
+            self._data.write(columns)
+
     def delete(self, keys: pa.RecordBatch) -> None:
         """Delete the rows with these keys, whose columns are in the order of the schema."""
         if self._deletes is None:

@@ -11,14 +11,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 from py4j.java_gateway import JavaObject, JVMView
+from py4j.protocol import Py4JError
 
 from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.by_position import PositionFileWriter, look_at_folder
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_locations, locations_of
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.deletes import live_data_files
-from fluss_tiering.lake.iceberg.field_ids import with_field_ids
-from fluss_tiering.lake.iceberg.java import iceberg_class, lake_errors, to_dict
+from fluss_tiering.lake.iceberg.field_ids import all_ids, all_ids_of_json, with_field_ids
+from fluss_tiering.lake.iceberg.java import content_file, iceberg_class, is_conflict, lake_errors, to_dict
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
 from fluss_tiering.lake.iceberg.metadata.history import ancestors, ancestors_with_expired
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
@@ -255,14 +256,58 @@ class IcebergTable:
             return {}
         found: dict[LakePlace, list[LiveDataFile]] = {place: [] for place in places}
         for file in live_data_files(self._jvm, self._handle, self._base):
-            if file.spec_id != self._spec["spec-id"] or file.file_format != "PARQUET":
+            place = self.place_of(file)
+            if place is None:
                 # Whose place is not known, or whose keys executors cannot read, can only be deleted from by key.
                 return {}
-            *values, bucket = file.partition
-            of_place = found.get((int(bucket), tuple(map(str, values))))
+            of_place = found.get(place)
             if of_place is not None:
                 of_place.append(file)
         return found
+
+    def place_of(self, file: LiveDataFile) -> LakePlace | None:
+        """Return the place of a data file; None if no place has it, or if executors do not read its format."""
+        if not self._by_bucket or file.spec_id != self._spec["spec-id"] or file.file_format != "PARQUET":
+            return None
+        *values, bucket = file.partition
+        return int(bucket), tuple(map(str, values))
+
+    def keeps_every_column(self, writer: ParquetFileWriter) -> bool:
+        """Return whether files of a writer can hold what each column of the lake table has, also before it was added.
+
+        Somebody may have added columns to the lake table alone, with default values for the rows that were there.
+        """
+        fields = self._schema["fields"]
+        has_defaults = any("initial-default" in field for field in fields)
+        return not has_defaults and all_ids(writer.schema) == all_ids_of_json(fields)
+
+    def replace_files(self, old: Sequence[JavaObject], replaced: Sequence[LakeFile], new: Sequence[LakeFile]) -> None:
+        """Commit data files that have the rows of others, in place of these. Errors are those of the JVM.
+
+        The commit fails if somebody else has deleted rows of the old files since the base, or has replaced one of the
+        files, and the new files are then deleted. New rows and deletes of other files do not disturb it.
+
+        Args:
+            old: Iceberg's descriptions of the old data files.
+            replaced: The delete files that only delete rows of the old data files.
+            new: The new data files.
+        """
+        require_seen(new)
+        handle = self._renewed.for_commit()
+        specs = handle.specs()
+        update = handle.newRewrite().validateFromSnapshot(self._base)
+        for each in old:
+            update.deleteFile(each)
+        for file in replaced:
+            update.deleteFile(content_file(self._jvm, specs, self._content.to_json(file)))
+        for file in new:
+            update.addFile(content_file(self._jvm, specs, self._content.to_json(file)))
+        try:
+            update.commit()
+        except Py4JError as error:
+            if is_conflict(error):
+                self.delete_files(new)
+            raise
 
     def _bounded_fields(self) -> set[int]:
         """Return the ids of the fields of the key and of the sort order."""

@@ -15,18 +15,25 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from py4j.java_gateway import JavaObject
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
-from fluss_tiering.lake.iceberg.procedures import Argument, call_procedure
-from fluss_tiering.lake.iceberg.validation import refuse_times
+from fluss_tiering.lake.iceberg.maintenance.rewrites import Rewritten, rewrite_manifests
+from fluss_tiering.lake.iceberg.procedures import call_procedure
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.iceberg.validation import has_times
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark.maintenance.conflicts import ConflictTries
 from fluss_tiering.spark.maintenance.plan import fewer_manifests
+from fluss_tiering.spark.maintenance.rewriting import rewrite_data_files
 
+_OF_SPARK: Final = {
+    "remove-dangling-deletes": "true",
+    # This is Iceberg's default. With it a round's equality deletes apply to files that are rewritten meanwhile.
+    "use-starting-sequence-number": "true",
+}
 _ATTEMPTS: Final = 3
 """How often each procedure is tried while others change the same files. Iceberg itself repeats a late commit."""
 
@@ -91,9 +98,6 @@ class _Compactor:
         self._options = {
             "min-input-files": str(options.min_input_files),
             "delete-file-threshold": str(options.delete_files),
-            "remove-dangling-deletes": "true",
-            # This is Iceberg's default. With it a round's equality deletes apply to files that are rewritten meanwhile.
-            "use-starting-sequence-number": "true",
         }
         self._tries = ConflictTries(
             table.lake_path, "compact", _ATTEMPTS, "no other compaction and no DELETE is under way"
@@ -105,39 +109,37 @@ class _Compactor:
         Raises:
             FlussTieringError: STORAGE if the lake cannot be reached or the table holds nothing yet; LAKE_CONFLICT if
                 others changed the same files in each attempt; LAKE_TABLE_MISMATCH if the lake table has another layout;
-                INVALID_REQUEST if the table has a TIME column.
+                INVALID_REQUEST if the table has a TIME column and files that only Spark could rewrite.
         """
-        refuse_times(
-            self._table,
-            "compact this one with an engine that reads TIME and equality deletes and keeps sequence numbers, see "
-            "'Tables with TIME' in the documentation",
-        )
-        before = file_counts(self._open())
-        rewritten = self._call("rewrite_data_files", options=self._options)
-        if file_counts(self._open()).position_deletes:
-            self._call("rewrite_position_delete_files")
-        sizes = manifest_sizes(self._open())
-        if fewer_manifests(sizes):
-            self._call("rewrite_manifests")
+        before = file_counts(self._open().java_table)
+        rewritten = self._tries.run(self._rewrite)
+        if file_counts(self._open().java_table).position_deletes and not has_times(self._table):
+            self._tries.run(call_procedure, self._spark, self._table, "rewrite_position_delete_files")
+        if fewer_manifests(manifest_sizes(self._open().java_table)):
+            self._tries.run(self._merge_manifests)
         return Compaction(
             self._table.path,
             before=before,
-            after=file_counts(self._open()),
-            rewritten_files=rewritten.rewritten_data_files_count,
-            rewritten_bytes=rewritten.rewritten_bytes_count,
-            added_files=rewritten.added_data_files_count,
+            after=file_counts(self._open().java_table),
+            rewritten_files=rewritten.files,
+            rewritten_bytes=rewritten.bytes,
+            added_files=rewritten.new_files,
             conflicts=self._tries.conflicts,
         )
 
-    def _open(self) -> JavaObject:
-        """Return Iceberg's table as it is now."""
+    def _rewrite(self) -> Rewritten:
+        return rewrite_data_files(
+            self._spark, self._table, self._open(), None, options=self._options, of_spark=_OF_SPARK
+        )
+
+    def _merge_manifests(self) -> None:
+        rewrite_manifests(self._spark, self._open().java_table)
+
+    def _open(self) -> IcebergTable:
+        """Return the lake table as it is now."""
         lake = self._catalogs.find_table(self._table)
         if lake is None or lake.base() is None:
             raise FlussTieringError(
                 ErrorCode.STORAGE, f"the lake table {self._table.lake_path} holds nothing yet: tier the table first"
             )
-        return lake.java_table
-
-    def _call(self, procedure: str, **arguments: Argument) -> Row:
-        (row,) = self._tries.run(call_procedure, self._spark, self._table, procedure, **arguments)
-        return row
+        return lake

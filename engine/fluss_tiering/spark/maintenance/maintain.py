@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
@@ -22,7 +21,7 @@ from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, mani
 from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, lake_errors
 from fluss_tiering.lake.iceberg.maintenance.metadata_files import stale_metadata_files
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import partitions_to_rewrite, rewrite_position_deletes
-from fluss_tiering.lake.iceberg.maintenance.rewrites import Rewritten, rewrite, rewrite_manifests
+from fluss_tiering.lake.iceberg.maintenance.rewrites import Rewritten, rewrite_manifests
 from fluss_tiering.lake.iceberg.orphans import DEFAULT_GRACE, find_orphans
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times
@@ -41,6 +40,7 @@ from fluss_tiering.spark.maintenance.plan import (
     plan_table,
     rewrite_options,
 )
+from fluss_tiering.spark.maintenance.rewriting import rewrite_data_files
 
 logger = logging.getLogger(__name__)
 
@@ -199,44 +199,55 @@ class _Worker:
             table = self._open().java_table
             self.done = replace(self.done, after=file_counts(table), manifests=len(manifest_sizes(table)))
 
-    def _rewrite(self, table: JavaObject, batch: Batch) -> None:
+    def _rewrite(self, lake: IcebergTable, batch: Batch) -> None:
+        table = lake.java_table
         before = file_counts(table)
         # With the sequence number from which a rewrite starts, which is Iceberg's default, equality deletes of a round
         # apply to files that are rewritten meanwhile. Without it such a rewrite is given up, and position delete files
         # are older than the new data files, so that they are removed in the same go.
         by_position = before.position_deletes > 0 and not before.equality_deletes
-        options = {
-            **rewrite_options(table, self._limits),
+        options = rewrite_options(table, self._limits)
+        if batch.max_files is not None:
+            options["max-files-to-rewrite"] = str(batch.max_files)
+        of_spark = {
             "max-concurrent-file-group-rewrites": str(self._limits.cores),
             "remove-dangling-deletes": "true",
             "use-starting-sequence-number": str(not by_position).lower(),
         }
-        if batch.max_files is not None:
-            options["max-files-to-rewrite"] = str(batch.max_files)
-        done = rewrite(self._spark, table, batch.partitions, options)
+        done = rewrite_data_files(
+            self._spark,
+            self._table,
+            lake,
+            batch.partitions,
+            options=options,
+            of_spark=of_spark,
+            tasks=self._limits.cores,
+        )
         # A commit also drops delete files that are older than all data files, which Iceberg's result does not count.
         fewer = before.delete_files - file_counts(self._open().java_table).delete_files
         done = replace(done, delete_files=max(done.delete_files, fewer))
         self.done = replace(self.done, rewritten=self.done.rewritten + done)
 
-    def _rewrite_position_deletes(self, table: JavaObject) -> None:
+    def _rewrite_position_deletes(self, lake: IcebergTable) -> None:
+        table = lake.java_table
         if not file_counts(table).position_deletes:
             return
         if partitions := partitions_to_rewrite(self._spark, table, self._limits.min_input_files):
             fewer = rewrite_position_deletes(self._spark, table, partitions)
             self.done = replace(self.done, rewritten=self.done.rewritten + Rewritten(delete_files=fewer))
 
-    def _merge_manifests(self, table: JavaObject) -> None:
+    def _merge_manifests(self, lake: IcebergTable) -> None:
+        table = lake.java_table
         if fewer_manifests(manifest_sizes(table)):
             fewer = rewrite_manifests(self._spark, table)
             self.done = replace(self.done, fewer_manifests=fewer)
 
     def _without_conflict(self, step: Callable[..., None], *arguments: Batch) -> None:
         """Do a step. If others change the same files meanwhile, it is left to the next maintenance."""
-        table = self._open().java_table
+        lake = self._open()
         with self._interruption.jobs(self._spark), lake_errors(f"maintain the lake table {self._table.lake_path}"):
             try:
-                step(table, *arguments)
+                step(lake, *arguments)
             except Py4JError as error:
                 if not is_conflict(error):
                     raise

@@ -19,13 +19,16 @@ _TOTAL_DELETE_FILES: Final = "total-delete-files"
 """The count in a snapshot's summary (`SnapshotSummary`). A snapshot may lack it."""
 
 
-def live_data_files(jvm: JVMView, table: JavaObject, snapshot_id: int | None) -> Iterator[LiveDataFile]:
+def live_data_files(
+    jvm: JVMView, table: JavaObject, snapshot_id: int | None, where: JavaObject | None = None
+) -> Iterator[LiveDataFile]:
     """Yield the data files of a snapshot. It takes some calls into the JVM for each file, and none for a row.
 
     Args:
         jvm: The JVM of the Spark session.
         table: Iceberg's table object.
         snapshot_id: The id of the snapshot; None for a table without snapshots.
+        where: Iceberg's expression for the rows of some partitions; None for all of them.
 
     Raises:
         FlussTieringError: STORAGE if the lake cannot be read.
@@ -34,7 +37,8 @@ def live_data_files(jvm: JVMView, table: JavaObject, snapshot_id: int | None) ->
         return
     with lake_errors(f"list the data files of the lake table {table.name()}"):
         described = _Descriptions(jvm, table, snapshot_id)
-        tasks = table.newScan().useSnapshot(snapshot_id).planFiles()
+        scan = table.newScan().useSnapshot(snapshot_id)
+        tasks = (scan if where is None else scan.filter(where)).planFiles()
         try:
             # Each step of an iterator would be two calls.
             listed = iceberg_class(jvm, "relocated.com.google.common.collect.Lists").newArrayList(tasks)

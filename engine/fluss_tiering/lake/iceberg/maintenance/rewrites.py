@@ -99,22 +99,19 @@ def planned_groups(spark: SparkSession, table: JavaObject, options: Mapping[str,
 
 
 def rewrite(
-    spark: SparkSession, table: JavaObject, partitions: Sequence[PartitionValues], options: Mapping[str, str]
+    spark: SparkSession, table: JavaObject, partitions: Sequence[PartitionValues] | None, options: Mapping[str, str]
 ) -> Rewritten:
-    """Rewrite the data files of some partitions in one commit. Errors are those of the JVM.
+    """Rewrite the data files of some partitions in one commit by Spark. Errors are those of the JVM.
 
     Args:
         spark: The session.
         table: Iceberg's table object.
-        partitions: The partitions, at least one, each once.
+        partitions: The partitions, at least one, each once; None for all of them.
         options: The options of the rewrite, as Iceberg names them.
     """
-    action = (
-        spark_actions(spark)
-        .rewriteDataFiles(table)
-        .options(dict(options))
-        .filter(in_partitions(spark, table, partitions))
-    )
+    action = spark_actions(spark).rewriteDataFiles(table).options(dict(options))
+    if partitions is not None:
+        action = action.filter(in_partitions(spark, table, partitions))
     with shuffles_of_its_size(spark):
         result = action.execute()
     return Rewritten(

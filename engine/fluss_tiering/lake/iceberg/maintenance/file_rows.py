@@ -1,0 +1,146 @@
+"""The executor's side of a rewrite: it reads the rows of a data file, whoever has written it, in the table's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
+from fluss_tiering.lake.iceberg.field_ids import FIELD_ID, parts_of
+from fluss_tiering.lake.object_store import path_of
+from fluss_tiering.lake.protocol import LiveDataFile
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import OFFSET_COLUMN
+
+_BATCH_ROWS: Final = 1 << 16
+_BATCH_BYTES: Final = 8 << 20
+_UNKNOWN_OFFSET: Final = -1
+
+
+class UnknownLayoutError(Exception):
+    """The columns of a data file cannot be matched with those of the table. Iceberg's own readers may know how."""
+
+
+def read_rows(
+    filesystem: fs.FileSystem, file: LiveDataFile, schema: pa.Schema, deleted: DeletionVector
+) -> Iterator[Sequence[pa.Array]]:
+    """Yield the rows of a data file that are not deleted, in their order, batch by batch.
+
+    Args:
+        filesystem: The file system of the lake.
+        file: The file.
+        schema: The columns that are wanted, with Iceberg's field ids. A column that the file lacks is null.
+        deleted: The positions of the deleted rows.
+
+    Returns:
+        The columns in the order of the schema. Their types may be narrower than those of the schema.
+
+    Raises:
+        UnknownLayoutError: if the columns of the file have no ids, or other ones.
+        FlussTieringError: CORRUPT_DATA if the file is missing or damaged, or has another number of rows than the
+            metadata says, or lacks a column that is never null.
+    """
+    positions = deleted.positions()
+    with _opened(filesystem, file) as parquet:
+        names = _names(parquet.schema_arrow, schema, file.location)
+        wanted = [name for name in names if name is not None]
+        first = 0
+        for batch in parquet.iter_batches(_batch_rows(parquet.metadata), columns=wanted):
+            columns = [
+                pa.nulls(batch.num_rows, field.type) if name is None else batch.column(name)
+                for name, field in zip(names, schema, strict=True)
+            ]
+            start, end = np.searchsorted(positions, [first, first + batch.num_rows])
+            if start < end:
+                kept = np.ones(batch.num_rows, np.uint8)
+                kept[positions[start:end] - first] = 0
+                # `pa.array` would load pandas.
+                mask = pa.Array.from_buffers(pa.uint8(), len(kept), [None, pa.py_buffer(kept)]).cast(pa.bool_())
+                columns = [pc.filter(column, mask) for column in columns]
+            first += batch.num_rows
+            yield columns
+
+
+def first_offset(filesystem: fs.FileSystem, file: LiveDataFile) -> int:
+    """Return the smallest log offset in a data file, as its footer says it; -1 if it says none.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if the file is missing or damaged.
+    """
+    with _opened(filesystem, file) as parquet:
+        found = parquet.schema_arrow.get_field_index(OFFSET_COLUMN)
+        leaves = [parquet.schema.column(number).path for number in range(len(parquet.schema))]
+        if found < 0 or OFFSET_COLUMN not in leaves:
+            return _UNKNOWN_OFFSET
+        leaf = leaves.index(OFFSET_COLUMN)
+        groups = [parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups)]
+        bounds = [group.column(leaf).statistics for group in groups]
+        known = [int(each.min) for each in bounds if each is not None and each.has_min_max]
+        return min(known, default=_UNKNOWN_OFFSET)
+
+
+@contextmanager
+def _opened(filesystem: fs.FileSystem, file: LiveDataFile) -> Iterator[pq.ParquetFile]:
+    try:
+        # A store answers a few large requests sooner than one for each column.
+        remote = not isinstance(filesystem, fs.LocalFileSystem)
+        with (
+            filesystem.open_input_file(path_of(file.location)) as source,
+            pq.ParquetFile(source, pre_buffer=remote) as parquet,
+        ):
+            if parquet.metadata.num_rows != file.rows:
+                raise _unreadable(
+                    file.location, f"has {parquet.metadata.num_rows} rows, and the lake table says {file.rows}"
+                )
+            yield parquet
+    except FileNotFoundError:
+        raise _unreadable(file.location, "is missing") from None
+    except pa.ArrowInvalid as error:
+        raise _unreadable(file.location, f"is damaged: {error}") from None
+
+
+def _batch_rows(metadata: pq.FileMetaData) -> int:
+    """Return how many rows take a few megabytes in the row group whose rows are the largest."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    widest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=1)
+    return int(max(1, min(_BATCH_ROWS, _BATCH_BYTES / max(1, widest))))
+
+
+def _names(found: pa.Schema, wanted: pa.Schema, location: str) -> list[str | None]:
+    """Return the file's name of each wanted column; None for a column that the file lacks."""
+    by_id = {_id(field): field for field in found}
+    if None in by_id or len(by_id) < len(found):
+        raise UnknownLayoutError(f"the data file {location} has columns without ids")
+    names: list[str | None] = []
+    for field in wanted:
+        own = by_id.get(_id(field))
+        if own is None and not field.nullable:
+            raise _unreadable(location, f"lacks the column {field.name}, which is never null")
+        if own is not None and _ids_below(own.type) != _ids_below(field.type):
+            raise UnknownLayoutError(f"the column {own.name} of the data file {location} has other parts")
+        names.append(None if own is None else own.name)
+    return names
+
+
+def _id(field: pa.Field) -> bytes | None:
+    return (field.metadata or {}).get(FIELD_ID.encode())
+
+
+def _ids_below(kind: pa.DataType) -> list[object]:
+    """Return the ids of all parts of a type, in their order."""
+    return [(_id(part), _ids_below(part.type)) for part in parts_of(kind)]
+
+
+def _unreadable(location: str, what: str) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.CORRUPT_DATA,
+        f"the data file {location} {what}: expected the Parquet file that the lake table refers to; restore it from a "
+        "backup, or make an older snapshot of the lake table the current one",
+    )
