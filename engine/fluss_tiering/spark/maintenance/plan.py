@@ -19,6 +19,7 @@ from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.expiry import Expirable, expirable_snapshots
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
 from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.maintenance.place_groups import can_rewrite
 from fluss_tiering.lake.iceberg.maintenance.rewrites import FileGroup, PartitionValues, planned_groups
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times
@@ -211,8 +212,8 @@ def rewrite_options(table: JavaObject, limits: MaintenanceLimits) -> dict[str, s
 def _batches(
     spark: SparkSession, table: TableInfo, lake: IcebergTable, limits: MaintenanceLimits
 ) -> tuple[tuple[Batch, ...], int, str | None]:
-    if has_times(table):
-        return (), 0, "it has a TIME column, so that Spark cannot compact it"
+    if has_times(table) and not can_rewrite(lake):
+        return (), 0, "it has a TIME column and files that only Spark could compact, which does not know TIME"
     with lake_errors(f"plan a compaction of the lake table {table.lake_path}"):
         groups = planned_groups(spark, lake.java_table, rewrite_options(lake.java_table, limits))
     chosen = choose(groups, limits)

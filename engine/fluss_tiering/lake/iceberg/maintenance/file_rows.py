@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from fluss_tiering.formats.micros import column_of
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.iceberg.field_ids import FIELD_ID, parts_of
 from fluss_tiering.lake.object_store import path_of
@@ -22,6 +24,26 @@ from fluss_tiering.model.table import OFFSET_COLUMN
 _BATCH_ROWS: Final = 1 << 16
 _BATCH_BYTES: Final = 8 << 20
 _UNKNOWN_OFFSET: Final = -1
+LINEAGE: Final = pa.schema(
+    [
+        pa.field("_row_id", pa.int64(), metadata={FIELD_ID: "2147483540"}),
+        pa.field("_last_updated_sequence_number", pa.int64(), metadata={FIELD_ID: "2147483539"}),
+    ]
+)
+"""The columns for the lineage of rows, as Iceberg's spec reserves them in the format version 3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The lineage of those rows of a data file for which the file itself does not have it.
+
+    Attributes:
+        first_row_id: The id of the row at the position 0. Each further row has the next id.
+        sequence_number: The data sequence number of the file, of the commit that wrote these rows.
+    """
+
+    first_row_id: int
+    sequence_number: int
 
 
 class UnknownLayoutError(Exception):
@@ -29,7 +51,11 @@ class UnknownLayoutError(Exception):
 
 
 def read_rows(
-    filesystem: fs.FileSystem, file: LiveDataFile, schema: pa.Schema, deleted: DeletionVector
+    filesystem: fs.FileSystem,
+    file: LiveDataFile,
+    schema: pa.Schema,
+    deleted: DeletionVector,
+    lineage: Lineage | None = None,
 ) -> Iterator[Sequence[pa.Array]]:
     """Yield the rows of a data file that are not deleted, in their order, batch by batch.
 
@@ -38,9 +64,11 @@ def read_rows(
         file: The file.
         schema: The columns that are wanted, with Iceberg's field ids. A column that the file lacks is null.
         deleted: The positions of the deleted rows.
+        lineage: What rows have in the columns of `LINEAGE` if the file says nothing; None if they are not wanted.
 
     Returns:
-        The columns in the order of the schema. Their types may be narrower than those of the schema.
+        The columns in the order of the schema, and then those of `LINEAGE` if they are wanted. Their types may be
+        narrower than those of the schema.
 
     Raises:
         UnknownLayoutError: if the columns of the file have no ids, or other ones.
@@ -49,6 +77,7 @@ def read_rows(
     """
     positions = deleted.positions()
     with _opened(filesystem, file) as parquet:
+        schema = schema if lineage is None else pa.schema([*schema, *LINEAGE])
         names = _names(parquet.schema_arrow, schema, file.location)
         wanted = [name for name in names if name is not None]
         first = 0
@@ -57,6 +86,8 @@ def read_rows(
                 pa.nulls(batch.num_rows, field.type) if name is None else batch.column(name)
                 for name, field in zip(names, schema, strict=True)
             ]
+            if lineage is not None:
+                columns[-len(LINEAGE) :] = _with_lineage(columns[-len(LINEAGE) :], lineage, first)
             start, end = np.searchsorted(positions, [first, first + batch.num_rows])
             if start < end:
                 kept = np.ones(batch.num_rows, np.uint8)
@@ -66,6 +97,16 @@ def read_rows(
                 columns = [pc.filter(column, mask) for column in columns]
             first += batch.num_rows
             yield columns
+
+
+def _with_lineage(columns: Sequence[pa.Array], lineage: Lineage, first: int) -> list[pa.Array]:
+    """Return the columns of `LINEAGE` of some rows, of which the first one has this position, without nulls."""
+    row_ids, sequence_numbers = columns
+    own = column_of(pa.int64(), np.arange(len(row_ids)) + (lineage.first_row_id + first))
+    return [
+        pc.if_else(pc.is_valid(row_ids), row_ids, own),
+        pc.fill_null(sequence_numbers, pa.scalar(lineage.sequence_number, pa.int64())),
+    ]
 
 
 def first_offset(filesystem: fs.FileSystem, file: LiveDataFile) -> int:

@@ -1,8 +1,7 @@
 """The driver's side of a rewrite by our own tasks: which files of which places it replaces, and its commit.
 
 Iceberg's planner chooses the files, as for a rewrite by Spark. Spark has to rewrite what our tasks do not read: files
-with equality deletes, of another format or partition spec, and tables with row lineage or with columns that only the
-lake table has.
+with equality deletes, of another format or partition spec, and tables with columns that only the lake table has.
 """
 
 from __future__ import annotations
@@ -17,14 +16,16 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.deletes import live_data_files
+from fluss_tiering.lake.iceberg.file_counts import file_counts
 from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
+from fluss_tiering.lake.iceberg.maintenance.file_rows import Lineage
 from fluss_tiering.lake.iceberg.maintenance.place_rewriter import PlaceRewriter, PlaceWork
 from fluss_tiering.lake.iceberg.maintenance.rewrites import PartitionValues, Rewritten, in_partitions
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFile, LakePlace, LiveDataFile
 
 _WITH_LINEAGE: Final = 3
-"""The first format version whose rows have ids that a rewrite has to keep."""
+"""The first format version whose rows have ids, which a rewrite keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,17 @@ class PlannedRewrite:
         return Rewritten(len(self.old), self.bytes, len(new), len(self.deletes))
 
 
+def can_rewrite(lake: IcebergTable) -> bool:
+    """Return whether our tasks may be able to rewrite all data files of a lake table, which has a snapshot.
+
+    A plan looks at the files themselves and may find one that they do not read.
+
+    Raises:
+        FlussTieringError: STORAGE if the lake cannot be read.
+    """
+    return lake.keeps_every_column(lake.file_writer()) and not file_counts(lake.java_table).equality_deletes
+
+
 def planned_rewrite(
     spark: SparkSession,
     lake: IcebergTable,
@@ -72,42 +84,70 @@ def planned_rewrite(
         FlussTieringError: STORAGE if the lake cannot be read.
     """
     table = lake.java_table
-    if int(table.operations().current().formatVersion()) >= _WITH_LINEAGE:
-        return None
     writer = lake.file_writer()
     if not lake.keeps_every_column(writer):
         return None
-    jvm = jvm_of(spark)
     where = None if partitions is None else in_partitions(spark, table, partitions)
     groups = _groups(spark, table, where, options)
     places: dict[LakePlace, list[LiveDataFile]] = defaultdict(list)
-    found: dict[str, tuple[LakePlace, int]] = {}
-    for file in live_data_files(jvm, table, lake.base(), where):
+    for file in live_data_files(jvm_of(spark), table, lake.base(), where):
         place = lake.place_of(file)
         if place is not None:
-            found[file.location] = place, len(places[place])
             places[place].append(file)
-    work: dict[LakePlace, list[tuple[int, ...]]] = defaultdict(list)
-    for group in groups:
-        known = [found.get(str(file.location())) for file in group]
-        (place, *others), indexes = {each[0] if each else None for each in known}, [each[1] for each in known if each]
-        if place is None or others or any(places[place][each].has_equality_deletes for each in indexes):
-            return None
-        work[place].append(tuple(indexes))
+    of_places = _by_place(groups, places)
+    old = [file for group in groups for file in group]
+    lineage = _lineage(table, old)
+    if of_places is None or lineage is None:
+        return None
     name = f"compacted-{uuid.uuid4()}"
-    old = tuple(file for group in groups for file in group)
+    work = []
+    for (bucket, values), indexes in of_places.items():
+        live = places[bucket, values]
+        of_files = {live[each].location: lineage[live[each].location] for part in indexes for each in part if lineage}
+        location = lake.piece_location(bucket, name, values)
+        work.append(PlaceWork(bucket, values, location, tuple(live), tuple(indexes), of_files))
     return PlannedRewrite(
         PlaceRewriter(writer),
-        tuple(
-            PlaceWork(
-                bucket, values, lake.piece_location(bucket, name, values), tuple(places[bucket, values]), tuple(of)
-            )
-            for (bucket, values), of in work.items()
-        ),
-        old,
-        _only_for({places[place][each].location for place, of in work.items() for part in of for each in part}, places),
+        tuple(work),
+        tuple(old),
+        _only_for({str(file.location()) for file in old}, places),
         sum(int(file.fileSizeInBytes()) for file in old),
     )
+
+
+def _by_place(
+    groups: Sequence[Sequence[JavaObject]], places: Mapping[LakePlace, Sequence[LiveDataFile]]
+) -> dict[LakePlace, list[tuple[int, ...]]] | None:
+    """Return the groups of each place as indexes of its files; None if our tasks do not read one of these files."""
+    known = {
+        file.location: (place, number)
+        for place, files in places.items()
+        for number, file in enumerate(files)
+        if not file.has_equality_deletes
+    }
+    found: dict[LakePlace, list[tuple[int, ...]]] = defaultdict(list)
+    for group in groups:
+        locations = [str(file.location()) for file in group]
+        if not all(each in known for each in locations):
+            return None
+        # All files of a group are in one partition.
+        place, _ = known[locations[0]]
+        found[place].append(tuple(known[each][1] for each in locations))
+    return found
+
+
+def _lineage(table: JavaObject, files: Sequence[JavaObject]) -> dict[str, Lineage] | None:
+    """Return the lineage of files by location, none if the table has none; None if it has no ids for a file yet."""
+    if int(table.operations().current().formatVersion()) < _WITH_LINEAGE:
+        return {}
+    found = {}
+    for file in files:
+        first = file.firstRowId()
+        if first is None:
+            # The table has just been upgraded. Its next commit gives ids to all rows.
+            return None
+        found[str(file.location())] = Lineage(int(first), int(file.dataSequenceNumber()))
+    return found
 
 
 def _groups(

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 from pyspark import TaskContext
 
 from fluss_tiering.lake.iceberg.by_position import PositionFileWriter
 from fluss_tiering.lake.iceberg.by_position.place_index import PlaceIndex
 from fluss_tiering.lake.iceberg.deletes import DeletePlace, present_deletes
-from fluss_tiering.lake.iceberg.maintenance.file_rows import UnknownLayoutError, first_offset, read_rows
+from fluss_tiering.lake.iceberg.maintenance.file_rows import (
+    LINEAGE,
+    Lineage,
+    UnknownLayoutError,
+    first_offset,
+    read_rows,
+)
 from fluss_tiering.lake.iceberg.parquet import FilePlace, ParquetFileWriter, ParquetPieceWriter, Written
 from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
 from fluss_tiering.lake.parallel import map_on_store
@@ -29,6 +36,7 @@ class PlaceWork:
         location: The beginning of the locations of the new files.
         live: All data files that the place has.
         groups: The indexes in `live` of the files of each group. Files of different groups do not become one file.
+        lineage: The lineage of the rows of these files, by location; empty if the table has none.
     """
 
     bucket: int
@@ -36,6 +44,7 @@ class PlaceWork:
     location: str
     live: tuple[LiveDataFile, ...]
     groups: tuple[tuple[int, ...], ...]
+    lineage: Mapping[str, Lineage] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,8 @@ class PlaceRewriter:
         try:
             with naming_expired_credentials(place.io_properties), self._index(place, work.live) as index:
                 for number, group in enumerate(work.groups):
-                    files += self._rewritten(place, number, [work.live[each] for each in group], index)
+                    old = [work.live[each] for each in group]
+                    files += self._rewritten(place, number, old, work.lineage, index)
                 if index is not None and isinstance(self.writer, PositionFileWriter):
                     index.save(self.writer.base)
         except UnknownLayoutError as error:
@@ -97,7 +107,12 @@ class PlaceRewriter:
         return nullcontext()
 
     def _rewritten(
-        self, place: DeletePlace, number: int, files: Sequence[LiveDataFile], index: PlaceIndex | None
+        self,
+        place: DeletePlace,
+        number: int,
+        files: Sequence[LiveDataFile],
+        lineage: Mapping[str, Lineage],
+        index: PlaceIndex | None,
     ) -> Sequence[LakeFile]:
         filesystem = place.open()
         if not self.writer.sorted_by:
@@ -106,11 +121,12 @@ class PlaceRewriter:
             files = [file for _, file in sorted(zip(offsets, files, strict=True), key=lambda each: each[0])]
         present = present_deletes(place, {file.location: file.deletes for file in files})
         expected = 0
-        with self._open(place, number, _noting(self.writer, index)) as data:
+        with self._open(place, number, _noting(self.writer, index), with_lineage=bool(lineage)) as data:
             for file in files:
                 deleted = present[file.location].everything()
                 expected += file.rows - len(deleted)
-                for columns in read_rows(filesystem, file, self.writer.schema, deleted):
+                of_file = lineage.get(file.location)
+                for columns in read_rows(filesystem, file, self.writer.schema, deleted, of_file):
                     data.write_columns(columns)
             written = data.close()
         rows = sum(file.metrics.record_count for file in written)
@@ -124,9 +140,14 @@ class PlaceRewriter:
         return written
 
     @contextmanager
-    def _open(self, place: DeletePlace, number: int, written: Written | None) -> Iterator[ParquetPieceWriter]:
+    def _open(
+        self, place: DeletePlace, number: int, written: Written | None, *, with_lineage: bool
+    ) -> Iterator[ParquetPieceWriter]:
+        writer = self.writer
+        if with_lineage:
+            writer = replace(writer, schema=pa.schema([*writer.schema, *LINEAGE]))
         data = ParquetPieceWriter(
-            self.writer,
+            writer,
             FilePlace(place.bucket, place.partition_values),
             f"{place.location}-{place.attempt}-{number:03d}",
             written,

@@ -1,0 +1,252 @@
+"""Data files that our tasks rewrite: every engine reads the same rows, in sorted files, and the index knows them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from every_type import NESTED, TIMES, VALUES
+from maintenance_support import data_files, duckdb_rows
+from spark_support import Tiering, named
+
+import judges
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.key_index import IndexStore, KeyIndex, Place, read_state, state_snapshots
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.spark.maintenance import rewriting
+from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
+from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Step
+
+BY_POSITION = {"table.datalake.enabled": "true", "table.datalake.delete-files": "position"}
+SMALL = MaintenanceLimits(min_input_files=2, delete_files=1)
+FORMATS = pytest.mark.parametrize("version", [2, 3], ids=["position delete files", "deletion vectors"])
+
+
+@pytest.fixture(autouse=True)
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Note the tables that Spark rewrites. At the end of a test there is none that it has not removed."""
+    rewrite, noted = rewriting.rewrite, list[str]()
+
+    def noting(spark: Any, table: Any, *arguments: Any) -> Any:
+        noted.append(str(table.name()))
+        return rewrite(spark, table, *arguments)
+
+    monkeypatch.setattr(rewriting, "rewrite", noting)
+    yield noted
+    assert noted == []
+
+
+def compacted(tiering: Tiering, table: TableInfo, limits: MaintenanceLimits = SMALL) -> Maintenance:
+    done = maintain_table(tiering.client, tiering.spark, table, steps={Step.COMPACT}, limits=limits)
+    assert (done.error, done.conflicts) == (None, 0)
+    return done
+
+
+def folder_of(table: TableInfo) -> Path:
+    return Path(urlparse(table.lake_catalog_properties["warehouse"]).path, *str(table.path).split("."))
+
+
+def as_version(tiering: Tiering, table: TableInfo, version: int) -> None:
+    if version > 2:
+        tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('format-version' = '{version}')")
+
+
+def of_columns(tiering: Tiering, name: str, types: dict[str, Any], *, keyed: bool, version: int) -> TableInfo:
+    columns = (
+        Column("id", DataType.parse("INT NOT NULL")),
+        *(Column(f"n{number}", DataType.parse(kind)) for number, kind in enumerate(types)),
+    )
+    key = ("id",) if keyed else ()
+    properties = {**BY_POSITION, "iceberg.format-version": str(version)}
+    return tiering.client.create_table(TablePath("types", name), TableDescriptor(columns, key, key, 1, properties))
+
+
+def write(tiering: Tiering, table: TableInfo, rows: list[dict[str, Any]]) -> None:
+    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(table.descriptor.columns))
+    kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
+    for _ in tiering.client.write_rows(table.path, kind, [batch]):
+        pass
+
+
+def rows_of_types(types: dict[str, Any], ids: range) -> list[dict[str, Any]]:
+    """Return rows with the two values of each type and null, in turn."""
+    found = []
+    for number in ids:
+        values = [(*pair, None)[number % 3] for pair in types.values()]
+        found.append({"id": number, **{f"n{each}": value for each, value in enumerate(values)}})
+    return found
+
+
+@FORMATS
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "log"])
+@pytest.mark.parametrize("types", [VALUES, TIMES, NESTED], ids=["plain types", "times", "nested types"])
+def test_values_of_every_type_stay_as_they_were(
+    tiering: Tiering, types: dict[str, Any], *, keyed: bool, version: int
+) -> None:
+    kind = {len(VALUES): "plain", len(TIMES): "times"}.get(len(types), "nested")
+    table = of_columns(tiering, f"{kind}_{'keyed' if keyed else 'log'}_{version}", types, keyed=keyed, version=version)
+    for first in (0, 4, 8, 2):
+        write(tiering, table, rows_of_types(types, range(first, first + 6)))
+        tiering.tier(table)
+    # ClickHouse knows no deletion vectors.
+    readers = [judges.DUCKDB, judges.PYICEBERG, *([judges.CLICKHOUSE] if version == 2 else [])]
+    metadata = judges.newest_metadata(folder_of(table))
+    before = {judge: judges.read(judge, metadata) for judge in readers}
+
+    done = compacted(tiering, table)
+
+    assert (done.rewritten.files, done.rewritten.new_files) == (4, 1)
+    metadata = judges.newest_metadata(folder_of(table))
+    for judge, rows in before.items():
+        order = [("id", "ascending"), ("__offset", "ascending")]
+        assert judges.read(judge, metadata).sort_by(order).equals(rows.sort_by(order)), judge
+        for key in (0, 7, 99):
+            found = judges.read(judge, metadata, judges.Predicate("id", "=", key), columns=["id"])
+            assert found.num_rows == rows.filter(pa.compute.field("id") == key).num_rows, judge
+
+
+@FORMATS
+def test_files_are_sorted_and_the_index_knows_their_rows(tiering: Tiering, version: int) -> None:
+    table = tiering.table(num_buckets=2, properties=BY_POSITION)
+    chance, expected = random.Random(version), dict[int, str | None]()
+    for step in range(5):
+        changed = named(chance.sample(range(400), 150), f"step {step}")
+        gone = chance.sample(range(400), 20) if step else []
+        tiering.write(table, changed)
+        tiering.delete(table, gone)
+        expected = {key: value for key, value in {**expected, **changed}.items() if key not in gone}
+        tiering.tier(table)
+        as_version(tiering, table, version)
+
+    done = compacted(tiering, table)
+
+    assert (done.rewritten.files, done.rewritten.new_files) == (10, 2)
+    assert done.after is not None
+    assert (done.after.delete_files, done.after.position_deletes) == (0, 0)
+    assert duckdb_rows(tiering, table) == sorted(expected.items())
+    files = data_files(tiering, table)
+    for location in files:
+        keys = pq.read_table(urlparse(location).path).column("id").to_pylist()
+        assert keys == sorted(keys)
+    lake = IcebergCatalogs(tiering.spark).open_table(table)
+    store = IndexStore(f"{lake.location()}/_key_index")
+    for bucket in range(2):
+        place = Place(str(lake.java_table.uuid()), bucket)
+        runs = read_state(store, place, state_snapshots(store, place)[0])
+        live = [each for each in files if f"bucket={bucket}/" in each]
+        assert runs is not None
+        assert live
+        assert KeyIndex(store, place, runs).unknown_files(live) == []
+
+    tiering.write(table, named(range(0, 400, 7), "after"))
+    tiering.delete(table, range(0, 400, 11))
+    tiering.tier(table)
+    expected = {**expected, **named(range(0, 400, 7), "after")}
+    left = sorted((key, name) for key, name in expected.items() if key % 11)
+    assert duckdb_rows(tiering, table) == tiering.lake_rows(table) == left
+
+
+def test_the_lineage_of_rows_stays_as_it_was(tiering: Tiering) -> None:
+    table = tiering.table(properties=BY_POSITION)
+    tiering.write(table, named(range(20), "first"))
+    tiering.tier(table)
+    as_version(tiering, table, 3)
+    for step in range(3):
+        tiering.write(table, named(range(step, 20, 4), f"step {step}"))
+        tiering.tier(table)
+
+    def lineage() -> list[tuple[Any, ...]]:
+        columns = "id, name, _row_id, _last_updated_sequence_number"
+        return sorted(map(tuple, tiering.spark.sql(f"SELECT {columns} FROM {tiering.name(table)}").collect()))
+
+    before = lineage()
+    assert all(row_id is not None and number is not None for _, _, row_id, number in before)
+    assert len({number for *_, number in before}) == 4
+    assert compacted(tiering, table).rewritten.files == 4
+    assert lineage() == before
+    # A file that has its own lineage is rewritten together with one that has none.
+    tiering.write(table, named(range(30, 35), "later"))
+    tiering.tier(table)
+    before = lineage()
+    assert compacted(tiering, table).rewritten.files == 2
+    assert lineage() == before
+
+
+def test_rows_of_a_log_come_in_its_order(tiering: Tiering) -> None:
+    table = tiering.table(primary_key=False, properties={"table.datalake.enabled": "true"})
+    for step in range(5):
+        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
+        tiering.tier(table)
+    assert compact_table(tiering.spark, table, CompactionOptions(min_input_files=2)).error is None
+    (location,) = data_files(tiering, table)
+    assert pq.read_table(urlparse(location).path).column("__offset").to_pylist() == list(range(50))
+    (entry,) = tiering.spark.sql(f"SELECT sort_order_id FROM {tiering.name(table)}.files").collect()
+    lake = IcebergCatalogs(tiering.spark).open_table(table)
+    assert entry.sort_order_id == lake.java_table.sortOrder().orderId()
+
+
+def test_rows_that_are_all_deleted_leave_no_file(tiering: Tiering) -> None:
+    table = tiering.table(properties=BY_POSITION)
+    for step in range(3):
+        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
+        tiering.tier(table)
+    tiering.delete(table, range(30))
+    tiering.tier(table)
+    assert compacted(tiering, table).rewritten.new_files == 0
+    assert (data_files(tiering, table), duckdb_rows(tiering, table)) == ([], [])
+    tiering.write(table, named([7], "again"))
+    tiering.tier(table)
+    assert duckdb_rows(tiering, table) == [(7, "again 7")]
+
+
+def test_values_of_columns_that_only_the_lake_table_has_are_kept(tiering: Tiering, by_spark: list[str]) -> None:
+    table = tiering.table(primary_key=False, properties={"table.datalake.enabled": "true"})
+    for step in range(3):
+        tiering.write(table, named([step], "row"))
+        tiering.tier(table)
+    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} ADD COLUMN note STRING")
+    tiering.spark.sql(
+        f"INSERT INTO {tiering.name(table)} SELECT *, 'mine' FROM (SELECT id, name, __bucket, __offset, "
+        f"__timestamp FROM {tiering.name(table)} WHERE id = 1)"
+    )
+    assert compacted(tiering, table).rewritten.files == 4
+    assert len(by_spark) == 1
+    by_spark.clear()
+    notes = tiering.spark.sql(f"SELECT id, note FROM {tiering.name(table)}").collect()
+    assert sorted(map(tuple, notes), key=str) == [(0, None), (1, "mine"), (1, None), (2, None)]
+
+
+@pytest.mark.parametrize("what", ["missing", "damaged", "rows missing"])
+def test_a_data_file_that_cannot_be_read_stops_the_rewrite(tiering: Tiering, what: str) -> None:
+    table = tiering.table(properties=BY_POSITION)
+    for step in range(3):
+        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
+        tiering.tier(table)
+    path = Path(urlparse(data_files(tiering, table)[1]).path)
+    content, rows = path.read_bytes(), pq.read_table(path)
+    if what == "missing":
+        path.unlink()
+    elif what == "damaged":
+        path.write_bytes(content[:-100])
+    else:
+        pq.write_table(rows.slice(1), path)
+    on_disk = tiering.files_on_disk(table)
+
+    done = maintain_table(tiering.client, tiering.spark, table, steps={Step.COMPACT}, limits=SMALL)
+
+    assert done.error is not None
+    assert str(path) in done.error
+    assert {"missing": "is missing", "damaged": "is damaged", "rows missing": "has 9 rows"}[what] in done.error
+    assert "restore it from a backup" in done.error
+    assert tiering.files_on_disk(table) == on_disk
+    path.write_bytes(content)
+    assert compacted(tiering, table).rewritten.files == 3
+    assert len(duckdb_rows(tiering, table)) == 30
