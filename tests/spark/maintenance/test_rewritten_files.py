@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from every_type import NESTED, TIMES, VALUES
-from maintenance_support import data_files, duckdb_rows
+from maintenance_support import data_files, delete_files, duckdb_rows
 from spark_support import Tiering, named
 
 import judges
@@ -152,6 +152,29 @@ def test_files_are_sorted_and_the_index_knows_their_rows(tiering: Tiering, versi
     expected = {**expected, **named(range(0, 400, 7), "after")}
     left = sorted((key, name) for key, name in expected.items() if key % 11)
     assert duckdb_rows(tiering, table) == tiering.lake_rows(table) == left
+
+
+@FORMATS
+def test_delete_files_go_together_with_the_only_data_files_that_have_them(tiering: Tiering, version: int) -> None:
+    table = tiering.table(num_buckets=2, properties={**BY_POSITION, "iceberg.format-version": str(version)})
+    tiering.write(table, named(range(100), "first"))
+    tiering.tier(table)
+    placed = judges.read(judges.DUCKDB, judges.newest_metadata(folder_of(table)), columns=["id", "__bucket"])
+    of_bucket = sorted(row["id"] for row in placed.to_pylist() if row["__bucket"] == 0)
+    for step in range(4):
+        tiering.write(table, named(of_bucket[step::5], f"step {step}"))
+        tiering.tier(table)
+    assert delete_files(tiering, table) == 1
+    rows, snapshots = duckdb_rows(tiering, table), len(tiering.snapshots(table))
+
+    done = compacted(tiering, table)
+
+    # One commit does it all.
+    assert len(tiering.snapshots(table)) == snapshots + 1
+    # The other bucket keeps its data file, which is older than the delete file.
+    assert (done.rewritten.files, done.rewritten.new_files, len(data_files(tiering, table))) == (5, 1, 2)
+    assert delete_files(tiering, table) == 0
+    assert duckdb_rows(tiering, table) == tiering.lake_rows(table) == rows
 
 
 def test_the_lineage_of_rows_stays_as_it_was(tiering: Tiering) -> None:
