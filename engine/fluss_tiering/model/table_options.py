@@ -69,10 +69,10 @@ LAKE_MAX_ROUND_DURATION: Final = TableOption(
 LAKE_DELETE_FILES: Final = TableOption(
     "table.datalake.delete-files",
     "Enum",
-    "equality",
-    "How rounds of a primary-key table delete rows in the lake. `equality` writes Iceberg's equality deletes, which "
-    "name keys. `position` writes position delete files, or deletion vectors in a lake table of format version 3. More "
-    "engines read these.",
+    "position",
+    "How rounds of a primary-key table delete rows in the lake. `position` writes position delete files, or deletion "
+    "vectors in a lake table of format version 3. `equality` writes equality deletes, which name keys: rounds take less "
+    "time, and fewer engines read the table, more slowly. Flink's tiering service of Fluss writes these, too.",
 )
 DELETE_FILES: Final = ("equality", "position")
 """The values of that option, in lower case."""
