@@ -71,8 +71,8 @@ LAKE_DELETE_FILES: Final = TableOption(
     "Enum",
     "position",
     "How rounds of a primary-key table delete rows in the lake. `position` writes position delete files, or deletion "
-    "vectors in a lake table of format version 3. `equality` writes equality deletes, which name keys: rounds take less "
-    "time, and fewer engines read the table, more slowly. Flink's tiering service of Fluss writes these, too.",
+    "vectors in a lake table of format version 3. `equality` writes equality deletes, which name keys: rounds take "
+    "less time, and fewer engines read the table, more slowly. Flink's tiering service of Fluss writes these, too.",
 )
 DELETE_FILES: Final = ("equality", "position")
 """The values of that option, in lower case."""
