@@ -125,7 +125,8 @@ class Driver:
         """Compact a lake table, expire its snapshots, or look for orphans."""
         info = self._table(server, table)
         if what == "compact":
-            return {"error": compact_table(self._spark, info, CompactionOptions(min_input_files=2)).error}
+            with row_groups.of_maintenance():
+                return {"error": compact_table(self._spark, info, CompactionOptions(min_input_files=2)).error}
         if what == "expire":
             done = expire_snapshots(
                 self._client(server), self._spark, info, older_than=timedelta(seconds=0), retain_last=1

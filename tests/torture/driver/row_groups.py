@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +21,7 @@ ROW_GROUP_ROWS: Final = "torture.row-group-rows"
 """The option of a table, its own, that says how many rows a row group has."""
 DISK_FULL_VARIABLE: Final = "TORTURE_DISK_FULL"
 """Names a file. While it exists, workers cannot write."""
+_OF_MAINTENANCE: Final = ContextVar("of_maintenance", default=False)
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,24 @@ class _Slicing:
         return getattr(self._writer, name)
 
 
+@contextmanager
+def of_maintenance() -> Iterator[None]:
+    """Leave the files alone that this thread writes in the block."""
+    token = _OF_MAINTENANCE.set(True)
+    try:
+        yield
+    finally:
+        _OF_MAINTENANCE.reset(token)
+
+
 def switch_on() -> None:
     """Let rounds of this driver write small row groups where a table asks for them."""
     default = parquet._MAX_BUFFERED_ROWS
     original = IcebergTable.file_writer
 
     def file_writer(table: IcebergTable, *, renew: bool = False) -> Any:
+        if _OF_MAINTENANCE.get():
+            return original(table, renew=renew)
         rows = table._table.descriptor.properties.get(ROW_GROUP_ROWS)
         # The number stays in a worker, which the next table's pieces use as well.
         return _SmallGroups(original(table, renew=renew), int(rows) if rows else default)
