@@ -85,7 +85,7 @@ def planned_groups(spark: SparkSession, table: JavaObject, options: Mapping[str,
     while groups.hasNext():
         group = groups.next()
         # A task counts its data file and the delete files that apply to it.
-        deletes = sum(int(task.filesCount()) - 1 for task in group.fileScanTasks()) if has_deletes else 0
+        deletes = _deletes(group.fileScanTasks()) if has_deletes else 0
         found.append(
             FileGroup(
                 partition_values(jvm, group.info().partition()),
@@ -96,6 +96,11 @@ def planned_groups(spark: SparkSession, table: JavaObject, options: Mapping[str,
             )
         )
     return found
+
+
+def _deletes(tasks: JavaObject) -> int:
+    # To iterate over a Java list costs an exception of the JVM.
+    return sum(int(tasks.get(number).filesCount()) - 1 for number in range(tasks.size()))
 
 
 def rewrite(
