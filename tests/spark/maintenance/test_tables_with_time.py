@@ -23,7 +23,12 @@ from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.repair import repair_table
 
-OPTIONS = {"table.datalake.enabled": "true", "table.datalake.freshness": "3min"}
+OPTIONS = {
+    "table.datalake.enabled": "true",
+    "table.datalake.freshness": "3min",
+    # Our own tasks compact a table without equality deletes: see test_rewritten_files.py.
+    "table.datalake.delete-files": "equality",
+}
 
 
 def ids_in_lake(tiering: Tiering, table: TableInfo) -> list[int]:
