@@ -11,6 +11,7 @@ import pytest
 
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg import commit as commits
+from fluss_tiering.lake.iceberg import table as table_module
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeCommit, LakeFile
@@ -132,3 +133,32 @@ def test_files_beyond_the_first_ones_are_committed_by_manifests(spark, catalogs,
     snapshots = {each.snapshotId(): each for each in catalogs.open_table(table).java_table.snapshots()}
     added = [snapshots[each].summary().get("added-data-files") for each in sorted(snapshots)]
     assert sum(map(int, filter(None, added))) == 3 + 5
+
+
+@pytest.mark.parametrize("table", ["key"], indirect=True)
+def test_only_the_partitions_of_a_round_are_listed(catalogs, table: TableInfo, monkeypatch):
+    days = ["mon", "it's", "a=b/c", "ü", *(f"old {number}" for number in range(10))]
+    lake = catalogs.open_table(table)
+    lake.commit(
+        [[file for day in days for bucket in (0, 1) for file in files_of(lake, day, bucket, [(1, "x")])]], commit_of(1)
+    )
+    lake = catalogs.open_table(table)
+    listed, live_data_files = [], table_module.live_data_files
+
+    def noted(*arguments):
+        for file in live_data_files(*arguments):
+            listed.append(file.partition)
+            yield file
+
+    monkeypatch.setattr(table_module, "live_data_files", noted)
+    wanted = [(0, ("it's",)), (1, ("it's",)), (1, ("a=b/c",)), (0, ("ü",)), (0, ("new",))]
+    found = lake.live_files(wanted)
+
+    assert {place: [file.partition for file in files] for place, files in found.items()} == {
+        (bucket, (day,)): [] if day == "new" else [(day, bucket)] for bucket, (day,) in wanted
+    }
+    assert sorted(listed) == sorted((day, bucket) for day in ("it's", "a=b/c", "ü") for bucket in (0, 1))
+    monkeypatch.setattr(table_module, "_MAX_PARTITIONS_LOOKED_AT", 3)
+    listed.clear()
+    assert lake.live_files(wanted) == found
+    assert len(listed) == 2 * len(days)

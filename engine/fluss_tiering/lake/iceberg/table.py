@@ -23,7 +23,7 @@ from fluss_tiering.lake.iceberg.java import content_file, iceberg_class, is_conf
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
 from fluss_tiering.lake.iceberg.metadata.history import ancestors, ancestors_with_expired
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
-from fluss_tiering.lake.iceberg.metadata.lookup import has_rows
+from fluss_tiering.lake.iceberg.metadata.lookup import has_rows, in_partitions_with
 from fluss_tiering.lake.iceberg.metadata.offsets_file import read_offsets, write_offsets
 from fluss_tiering.lake.iceberg.metadata.properties import write_properties
 from fluss_tiering.lake.iceberg.metadata.renewal import RenewedTable
@@ -255,7 +255,13 @@ class IcebergTable:
         if not (places and self._deletes_by_position):
             return {}
         found: dict[LakePlace, list[LiveDataFile]] = {place: [] for place in places}
-        for file in live_data_files(self._jvm, self._handle, self._base):
+        partitions = {values for _, values in places}
+        where = None
+        if len(partitions) <= _MAX_PARTITIONS_LOOKED_AT:
+            # A table may have thousands of partitions with old rows, and a round changes few of them.
+            with lake_errors(f"list the data files of the lake table {self._table.lake_path}"):
+                where = in_partitions_with(self._jvm, self._handle, partitions)
+        for file in live_data_files(self._jvm, self._handle, self._base, where):
             place = self.place_of(file)
             if place is None:
                 # Whose place is not known, or whose keys executors cannot read, can only be deleted from by key.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import reduce
 
 from py4j.java_gateway import JavaObject, JVMView
 
@@ -39,6 +40,29 @@ def has_rows(jvm: JVMView, table: JavaObject, partition_values: Sequence[str], b
         return bool(files.iterator().hasNext())
     finally:
         files.close()
+
+
+def in_partitions_with(jvm: JVMView, table: JavaObject, partitions: Collection[Sequence[str]]) -> JavaObject | None:
+    """Return Iceberg's expression for the rows of some partitions; None if it would have to be for all rows.
+
+    Errors are those of the JVM.
+
+    Args:
+        jvm: The JVM of the Spark session.
+        table: Iceberg's table object, whose last partition field is the bucket.
+        partitions: The values of the partition keys of each partition, at least one.
+    """
+    expressions = iceberg_class(jvm, "expressions.Expressions")
+    schema = table.schema()
+    *keys, _ = table.spec().fields()
+    if not keys or any(str(schema.findType(key.sourceId())) != "string" for key in keys):
+        return None
+    names = [schema.findColumnName(key.sourceId()) for key in keys]
+    each = [
+        reduce(getattr(expressions, "and"), (expressions.equal(*pair) for pair in zip(names, values, strict=True)))
+        for values in partitions
+    ]
+    return reduce(getattr(expressions, "or"), each)
 
 
 def _buckets_of(transform: str) -> int:
