@@ -88,7 +88,8 @@ LAKE_AUTO_EXPIRE_SNAPSHOT: Final = TableOption(
     "Boolean",
     "false",
     "Whether old snapshots of the lake table, and the files that only they need, are removed by itself, in the same "
-    "places. The properties `history.expire.*` of the lake table say what is old.",
+    "places. The properties `history.expire.*` of the lake table say what is old. By default, a snapshot is old after "
+    "5 days, and the newest one is kept.",
 )
 LOG_COMPRESSION: Final = TableOption(
     "table.log.arrow.compression.type", "Enum", "ZSTD", "The compression of log batches: NONE, LZ4_FRAME or ZSTD."
