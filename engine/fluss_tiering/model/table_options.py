@@ -72,7 +72,7 @@ LAKE_DELETE_FILES: Final = TableOption(
     "equality",
     "How rounds of a primary-key table delete rows in the lake. `equality` writes Iceberg's equality deletes, which "
     "name keys. `position` writes position delete files, or deletion vectors in a lake table of format version 3. More "
-    "engines read these.",
+    "engines read these. A table without a primary key cannot have the option.",
 )
 DELETE_FILES: Final = ("equality", "position")
 """The values of that option, in lower case."""
