@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_provider_fluss.submit_task import SubmitState
 from fluss_tiering.model.tiering import OUTCOMES, LeaseOutcome, TieringRound, TieringState
+from fluss_tiering.plural import counted
 
 _NAMED: Final = 10
 """How many tables a message names that says the same of all of them."""
@@ -185,4 +186,4 @@ def _progress(
 
 
 def _count(tables: Sequence[str]) -> str:
-    return f"{len(tables)} table{'' if len(tables) == 1 else 's'}"
+    return counted(len(tables), "table")

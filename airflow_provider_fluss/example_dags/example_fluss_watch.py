@@ -49,9 +49,9 @@ def fluss_watch() -> None:
         statuses = FlussHook(str(params["fluss_conn_id"])).list_tiering_statuses()
         found = alerts(statuses, time.time_ns() // 1_000_000, float(str(params["lag_factor"])))
         if found:
-            tables = f"{len(found)} of {len(statuses)} tables need somebody"
+            tables = f"tables that need somebody: {len(found)} of {len(statuses)}"
             # Another try would see the same.
-            raise AirflowFailException("\n".join([f"{tables}:", *(f"- {text}" for text in found)]))
+            raise AirflowFailException("\n".join([tables, *(f"- {text}" for text in found)]))
         return len(statuses)
 
     look()

@@ -11,6 +11,7 @@ from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import SERVER_AWAY, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
+from fluss_tiering.plural import counted
 
 if TYPE_CHECKING:
     from airflow_provider_fluss.lease import LeaseHandle
@@ -44,7 +45,7 @@ class UntieredTable:
         if self.epoch is not None:
             facts.append(f"epoch {self.epoch}")
         if self.failures:
-            facts.append(f"{self.failures} failure{'' if self.failures == 1 else 's'} in a row")
+            facts.append(f"{counted(self.failures, 'failure')} in a row")
         if self.parked:
             facts.append("parked until it is resumed")
         return f"{self.table} ({', '.join(facts)}): {self.cause or 'no reason is known'}"
@@ -121,7 +122,7 @@ class TieringFailure:
     @property
     def _count(self) -> str:
         verb = "was" if len(self.tables) == 1 else "were"
-        return f"{len(self.tables)} of {self.total} table{'' if self.total == 1 else 's'} {verb}"
+        return f"{len(self.tables)} of {counted(self.total, 'table')} {verb}"
 
 
 def untiered_of_lease(client: TieringClient, lease: LeaseHandle) -> list[UntieredTable]:

@@ -119,7 +119,7 @@ def test_paragraphs_of_help_are_lines_only_where_the_terminal_ends(name, command
     monkeypatch.setenv("COLUMNS", "160")
     paragraph = command(name, "--help").out.partition("Usage:")[2]
     lines = [line.strip() for line in paragraph.splitlines()]
-    text = "\n".join(lines[: next(number for number, line in enumerate(lines) if line.startswith("╭"))])
+    text = "\n".join(lines[: next(number for number, line in enumerate(lines) if line in ("Arguments:", "Options:"))])
     for each in text.split("\n\n"):
         *whole, _ = each.splitlines()
         assert all(len(line) > 120 for line in whole), "of 160 columns"

@@ -39,18 +39,18 @@ def test_status_shows_why_a_table_failed(command, tiered):
 def test_the_status_of_one_table_tells_of_its_maintenance(command, client, tiered):
     assert f"{tiered}: the lake table was not maintained since the server started" in command("status", tiered).out
     (table,) = client.get_tables([TablePath.parse(tiered)])
-    client.heartbeat(maintained=[MaintenanceReport(table.table_id, 4, 3 << 20, 2, 1009)])
+    client.heartbeat(maintained=[MaintenanceReport(table.table_id, 4, 3 << 20, 1, 1009)])
 
     shown = command("status", tiered).out
     assert re.search(
         rf"^{re.escape(tiered)}: last maintained (now|.* ago); since the server started, maintenance has "
-        r"saved 4 files, rewritten 3\.0 MiB, expired 2 snapshots and deleted 1,009 files$",
+        r"saved 4 files, rewritten 3\.0 MiB, expired 1 snapshot and deleted 1,009 files$",
         shown,
         re.M,
     )
     assert "maintained" not in command("status").out
     (status,) = json.loads(command("status", tiered, "--json").out)
-    assert [value for key, value in status.items() if key.startswith("maintenance_")] == [4, 3 << 20, 2, 1009]
+    assert [value for key, value in status.items() if key.startswith("maintenance_")] == [4, 3 << 20, 1, 1009]
 
 
 def test_a_failure_steers_no_terminal(command, client, tiered):

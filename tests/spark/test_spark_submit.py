@@ -61,7 +61,7 @@ def test_a_submit_tiers_what_it_can_and_leaves_failures_to_the_status(tiering: T
         (good.path, TieringState.TIERED),
         (bad.path, TieringState.FAILED),
     }
-    assert f"{good.path}: Tiered: 5 rows in 1 files" in output
+    assert f"{good.path}: Tiered: 5 rows in 1 file" in output
     assert f"{bad.path}: Failed: rounds cannot write to the lake table" in output
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,10 +63,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory, spark_jars: str) -> Iterator
 
 @pytest.fixture
 def new_table(stack: Stack) -> Iterator[Callable[..., str]]:
-    """Creates a table of 1,000 rows, with a primary key or a log table, and returns its path; dropped in the end."""
+    """Creates a table of 1,000 rows, with a primary key or a log table, and returns its path; dropped in the end.
+
+    Its argument `more` has options of the table besides those of tiering.
+    """
     created: list[TablePath] = []
 
-    def create(*, primary_key: bool = True, freshness: str = "1h") -> str:
+    def create(*, primary_key: bool = True, freshness: str = "1h", more: Mapping[str, str] | None = None) -> str:
         path = TablePath("system", f"t{next(_NUMBERS)}")
         created.append(path)
         columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
@@ -77,7 +80,7 @@ def new_table(stack: Stack) -> Iterator[Callable[..., str]]:
                 primary_key=("id",) if primary_key else (),
                 bucket_keys=("id",) if primary_key else (),
                 num_buckets=2,
-                properties={"table.datalake.enabled": "true", "table.datalake.freshness": freshness},
+                properties={"table.datalake.enabled": "true", "table.datalake.freshness": freshness, **(more or {})},
             ),
         )
         schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])

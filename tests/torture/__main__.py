@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -31,30 +32,7 @@ _JUDGE_SECONDS: Final = 3.0
 
 def main() -> int:
     """Run plans with the options of the command line."""
-    parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="the seed of the first plan (default: 1)")
-    parser.add_argument("--minutes", type=float, default=5, help="how long plans are begun (default: 5)")
-    parser.add_argument("--plans", type=int, help="how many plans to run, instead of a time")
-    parser.add_argument("--storage", choices=("embedded", "cluster"), default="embedded", help="where the tables are")
-    parser.add_argument(
-        "--fluss", choices=tuple(VERSIONS), default="0.9.1", help="the version of the cluster (default: 0.9.1)"
-    )
-    parser.add_argument(
-        "--with",
-        dest="parts",
-        action="append",
-        default=[],
-        choices=PARTS,
-        help="two servers with PostgreSQL, or a lake on S3 (embedded storage only; may be given twice)",
-    )
-    parser.add_argument("--plan", type=Path, help="run the plan of this file, once")
-    parser.add_argument("--case", choices=sorted(CASES), help="make plans of this kind only")
-    parser.add_argument("--defect", choices=sorted(DEFECTS), help="put a defect back that was mended")
-    parser.add_argument("--shrink-minutes", type=float, default=5, help="how long a plan is made smaller (default: 5)")
-    parser.add_argument("--keep-going", action="store_true", help="go on after something was found")
-    options = parser.parse_args()
-    if options.storage == "cluster" and (reason := VERSIONS[options.fluss].why_missing()):
-        parser.error(reason)
+    options = _options()
     faulthandler.register(signal.SIGUSR1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report()
@@ -77,6 +55,57 @@ def main() -> int:
                 break
     report.show(range(options.seed, seed))
     return 1 if report.found else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="make torture",
+        description=__doc__,
+        epilog=_names(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the first plan (default: 1)")
+    parser.add_argument("--minutes", type=float, default=5, help="how long plans are begun (default: 5)")
+    parser.add_argument("--plans", type=int, help="how many plans to run, instead of a time")
+    parser.add_argument("--storage", choices=("embedded", "cluster"), default="embedded", help="where the tables are")
+    parser.add_argument(
+        "--fluss", choices=tuple(VERSIONS), default="0.9.1", help="the version of the cluster (default: 0.9.1)"
+    )
+    parser.add_argument(
+        "--with",
+        dest="parts",
+        action="append",
+        default=[],
+        choices=sorted(PARTS),
+        metavar="PART",
+        help="add a part to the embedded storage; may be given several times",
+    )
+    parser.add_argument("--plan", type=Path, help="run the plan of this file, once")
+    parser.add_argument("--case", choices=sorted(CASES), metavar="CASE", help="make plans of one case only")
+    parser.add_argument("--defect", choices=sorted(DEFECTS), metavar="DEFECT", help="put a defect back that was mended")
+    parser.add_argument("--shrink-minutes", type=float, default=5, help="how long a plan is made smaller (default: 5)")
+    parser.add_argument("--keep-going", action="store_true", help="go on after something was found")
+    options = parser.parse_args()
+    if options.storage == "cluster" and (reason := VERSIONS[options.fluss].why_missing()):
+        parser.error(reason)
+    return options
+
+
+def _names() -> str:
+    """Return what the options `--case`, `--with` and `--defect` may name, each name with a sentence about it."""
+    named = {
+        "names of --case": {name: _first_line(make) for name, make in CASES.items()},
+        "names of --with": PARTS,
+        "names of --defect": {name: _first_line(planted.switch_on) for name, planted in DEFECTS.items()},
+    }
+    return "\n\n".join(
+        "\n".join((f"{title}:", *(f"  {name:<20}{about}" for name, about in entries.items())))
+        for title, entries in named.items()
+    )
+
+
+def _first_line(function: Callable[..., object]) -> str:
+    return (function.__doc__ or "").partition("\n")[0]
 
 
 def _plan(options: argparse.Namespace, seed: int) -> Plan:

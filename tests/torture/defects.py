@@ -23,7 +23,7 @@ class Planted:
     """A defect, and a pattern for what finds it.
 
     Attributes:
-        switch_on: Patches the code of this process, for good.
+        switch_on: Patches the code of this process, for good. The first line of its docstring says what is wrong then.
         shown_by: A regular expression for the kind of what is found.
     """
 
@@ -32,6 +32,7 @@ class Planted:
 
 
 def _bounds_of_other_row_groups() -> None:
+    """The bounds of a column miss the row groups that have no bounds of it."""
     original = collector.FileMetricsCollector._add_bounds
 
     def known_ones_only(self: Any, found: Any, number: int, extremes: Any) -> None:
@@ -42,6 +43,7 @@ def _bounds_of_other_row_groups() -> None:
 
 
 def _dates_of_python() -> None:
+    """The bounds of dates and timestamps are made from values of Python, which ends at the year 9999."""
     original = collector.encoded
 
     def encoded(kind: pa.DataType, value: Any, **how: Any) -> Any:
@@ -56,11 +58,13 @@ def _dates_of_python() -> None:
 
 
 def _surrogates() -> None:
+    """The upper bound of a text may be a surrogate, which UTF-8 cannot encode."""
     bounds._next_code_point = lambda point: None if point == 0x10FFFF else point + 1
     collector._FAILURES = ()  # type: ignore[misc]
 
 
 def _strict_metrics() -> None:
+    """A malformed property `write.metadata.metrics.*` fails the round."""
     original = modes._parsed
 
     def parsed(key: str, text: str | None) -> Any:
@@ -73,6 +77,7 @@ def _strict_metrics() -> None:
 
 
 def _begins_at_zero() -> None:
+    """A table whose log no longer begins at 0 is read from 0 on."""
     original = plan._range
 
     def begins_at_zero(info: Any, tiered: int, leased: Any, *, begins: bool) -> Any:
@@ -82,6 +87,8 @@ def _begins_at_zero() -> None:
 
 
 def _all_in_memory() -> None:
+    """All records of a piece are held in memory at once."""
+
     def reduce_log(reducer: Any, piece: Any, reader: Any, writer: Any, watch: Any) -> int:
         batches = list(reader.read_log(reducer.table, piece.bucket, piece.start_offset, piece.end_offset))
         records = pa.Table.from_batches([batch.records for batch in batches])
@@ -104,10 +111,12 @@ def _one_batch(rows: pa.Table) -> pa.RecordBatch:
 
 
 def _hidden_nulls() -> None:
+    """Values that hide below a null ROW are not removed before a file is written."""
     parquet.without_hidden_nulls = lambda array: array
 
 
 def _all_offsets_in_summaries() -> None:
+    """The summary of a snapshot has the offsets of all buckets, however many there are."""
     summary._MAX_OFFSETS_LENGTH = 1 << 40  # type: ignore[misc]
 
 

@@ -20,8 +20,11 @@ from torture.servers import TieringServers
 
 TWO_SERVERS: Final = "two servers"
 S3: Final = "s3"
-PARTS: Final = (TWO_SERVERS, S3)
-"""What a world of the embedded storage may have beyond the usual."""
+PARTS: Final = {
+    TWO_SERVERS: "Two servers share a PostgreSQL database, from which one of them is cut off.",
+    S3: "The lake is on S3, which asks to slow down.",
+}
+"""What a world of the embedded storage may have beyond the usual, each with a sentence about it."""
 
 
 class World:

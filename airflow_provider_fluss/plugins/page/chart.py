@@ -8,6 +8,7 @@ from typing import Final
 
 from airflow_provider_fluss.plugins.page import text
 from fluss_tiering.model.tiering import TieringRound, TieringState
+from fluss_tiering.plural import counted
 
 INTERRUPTED: Final = "Interrupted"
 WIDTH: Final = 720
@@ -97,6 +98,7 @@ def _chart(
     )
     failed = sum(outcome(each) == TieringState.FAILED.value for each in rounds)
     summary = (
-        f"{title}: {len(rounds)} rounds, {failed} of them failed; the highest value is {show(max(values, default=0))}."
+        f"{title}: {counted(len(rounds), 'round')}, {failed} of them failed; "
+        f"the highest value is {show(max(values, default=0))}."
     )
     return Chart(title, summary, bars, ((_TOP, show(top)), (_TOP + _PLOT, "0")))

@@ -53,6 +53,9 @@ _USAGE_CODES: Final = frozenset(
 )
 
 
+_WIDEST_HELP: Final = 160
+"""How many columns of a terminal the help uses at most."""
+
 _WRITERS: Final = ("click.", "rich.", "typer.", "fluss_tiering.cli.")
 """The modules that write to standard output."""
 
@@ -85,26 +88,34 @@ app = typer.Typer(
     help="Tier Apache Fluss tables into a data lake with Spark. This command runs the server and its tools.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # The tables that rich makes of options have columns so narrow that they cut names off.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST_HELP},
 )
 
 
 def _add(name: str, command: Callable[..., Any]) -> None:
     # Typer joins the lines of the first paragraph only.
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
-    app.command(name, help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(command)
+    whole = [" ".join(paragraph.split()) for paragraph in paragraphs]
+    # The list of commands cuts a help off after one line, but not a short help.
+    app.command(name, help="\n\n".join(whole), short_help=whole[0])(command)
+
+
+def _add_group(name: str, group: typer.Typer) -> None:
+    app.add_typer(group, name=name, short_help=group.info.help)
 
 
 _add("serve", serve.serve)
 _add("health", health.health)
 _add("adopt", adopt.adopt)
-app.add_typer(tables.app, name="tables")
+_add_group("tables", tables.app)
 _add("put", put.put)
 _add("scan", scan.scan)
 _add("status", status.status)
 _add("resume", resume.resume)
 _add("history", history.history)
-app.add_typer(leases.app, name="leases")
+_add_group("leases", leases.app)
 _add("tier", tier.tier)
 _add("verify", verify.verify)
 _add("maintain", maintain.maintain)
@@ -114,7 +125,7 @@ _add("expire", expire.expire)
 _add("clean", clean.clean)
 _add("spark-conf", spark_conf.spark_conf)
 _add("lake-conf", lake_conf.lake_conf)
-app.add_typer(token.app, name="token")
+_add_group("token", token.app)
 _add("class-archive", class_archive.class_archive)
 
 

@@ -13,6 +13,7 @@ from fluss_tiering.cli.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.plural import counted
 from fluss_tiering.spark.command_line import options_of
 from fluss_tiering.spark.maintenance_options import (
     DEFAULT_CORES,
@@ -139,9 +140,9 @@ def _print_plans(plans: Mapping[TablePath, Plan | None]) -> None:
     )
     for path, plan in plans.items():
         if plan is not None and plan.groups_left:
+            left = counted(plan.groups_left, "more group")
             output.console.print(
-                f"{path}: {plan.groups_left:,} more groups of files are worth rewriting, beyond --max-bytes",
-                highlight=False,
+                f"{path}: beyond --max-bytes, {left} of files would be worth rewriting", highlight=False
             )
         if plan is not None and plan.note:
             output.console.print(f"{path}: {plan.note}", highlight=False)

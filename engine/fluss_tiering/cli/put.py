@@ -13,6 +13,7 @@ from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.model.table_options import DELETE_BEHAVIOR, MERGE_ENGINE
+from fluss_tiering.plural import counted
 
 _AGGREGATION: Final = "aggregation"
 _IGNORED: Final = "IGNORE"
@@ -68,7 +69,7 @@ def put(
                     again = _of_a_repeat(info.descriptor, kind)
                     raise _telling_what_was_written(error, kind, written, file.name, of_file, again) from error
                 written += of_file
-    rows = f"{written:,} {'row' if written == 1 else 'rows'}"
+    rows = counted(written, "row")
     done = {
         WriteKind.APPEND: f"Appended {rows} to {table}.",
         WriteKind.UPSERT: f"Upserted {rows} into {table}.",
@@ -107,8 +108,9 @@ def _telling_what_was_written(
     """Return the error with the number of rows that were written before it, unless there is none."""
     if not before + of_file:
         return error
+    done = "deleted" if kind is WriteKind.DELETE else "written"
     return FlussTieringError(
         error.code,
-        f"{error.message}. Before the error {before:,} rows of the files before {name}, and {of_file:,} rows of "
-        f"{name} itself, were {'deleted' if kind is WriteKind.DELETE else 'written'}. {again}",
+        f"{error.message}. Before the error {counted(before, 'row')} of the files before {name}, and "
+        f"{counted(of_file, 'row')} of {name} itself, were {done}. {again}",
     )

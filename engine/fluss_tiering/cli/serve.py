@@ -38,7 +38,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="URL",
-            help="The PostgreSQL database for leases, statuses and epochs: postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
+            help="The PostgreSQL database for leases, statuses and epochs: postgresql://USER:PASSWORD@HOST/DATABASE.",
             show_default="SQLite in the data folder",
         ),
     ] = None,

@@ -14,6 +14,7 @@ from fluss_tiering.cli.security import about_nothing
 from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
 from fluss_tiering.model.error_text import harmless
 from fluss_tiering.model.tiering import TieringState, TieringStatus
+from fluss_tiering.plural import counted
 
 _HEADINGS = (
     Heading("Table"),
@@ -91,11 +92,15 @@ def maintenance_line(status: TieringStatus) -> str:
         return f"{status.path}: the lake table was not maintained since the server started"
     return (
         f"{status.path}: last maintained {output.ago_cell(status.last_maintained_time)}; since the server started, "
-        f"maintenance has saved {output.count_cell(status.maintenance_saved_files)} files, rewritten "
+        f"maintenance has saved {_counted(status.maintenance_saved_files, 'file')}, rewritten "
         f"{output.bytes_cell(status.maintenance_rewritten_bytes)}, expired "
-        f"{output.count_cell(status.maintenance_expired_snapshots)} snapshots and deleted "
-        f"{output.count_cell(status.maintenance_deleted_files)} files"
+        f"{_counted(status.maintenance_expired_snapshots, 'snapshot')} and deleted "
+        f"{_counted(status.maintenance_deleted_files, 'file')}"
     )
+
+
+def _counted(number: int | None, noun: str) -> str:
+    return f"{output.NOTHING} {noun}s" if number is None else counted(number, noun)
 
 
 def health_line(health: ClusterHealth) -> str:
@@ -105,8 +110,8 @@ def health_line(health: ClusterHealth) -> str:
     style = _HEALTH_STYLES[health.status]
     return (
         f"Fluss cluster: [{style}]{health.status.value}[/], "
-        f"{health.active_leaders:,} of {health.buckets:,} buckets have a leader that serves, "
-        f"{health.in_sync_replicas:,} of {health.replicas:,} replicas are in sync"
+        f"buckets with a leader that serves: {health.active_leaders:,} of {health.buckets:,}, "
+        f"replicas in sync: {health.in_sync_replicas:,} of {health.replicas:,}"
     )
 
 

@@ -72,7 +72,8 @@ LAKE_DELETE_FILES: Final = TableOption(
     "position",
     "How rounds of a primary-key table delete rows in the lake. `position` writes position delete files, or deletion "
     "vectors in a lake table of format version 3. `equality` writes equality deletes, which name keys: rounds take "
-    "less time, and fewer engines read the table, more slowly. Flink's tiering service of Fluss writes these, too.",
+    "less time, and fewer engines read the table, more slowly. Flink's tiering service of Fluss writes these, "
+    "too. A table without a primary key cannot have the option.",
 )
 DELETE_FILES: Final = ("equality", "position")
 """The values of that option, in lower case."""
@@ -88,7 +89,8 @@ LAKE_AUTO_EXPIRE_SNAPSHOT: Final = TableOption(
     "Boolean",
     "false",
     "Whether old snapshots of the lake table, and the files that only they need, are removed by itself, in the same "
-    "places. The properties `history.expire.*` of the lake table say what is old.",
+    "places. The properties `history.expire.*` of the lake table say what is old. By default, a snapshot is old after "
+    "5 days, and the newest one is kept.",
 )
 LOG_COMPRESSION: Final = TableOption(
     "table.log.arrow.compression.type", "Enum", "ZSTD", "The compression of log batches: NONE, LZ4_FRAME or ZSTD."

@@ -20,6 +20,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.plural import counted
 from fluss_tiering.spark.audit.report import TableAudit
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     details = "; ".join(f"{table}: {error}" for table, error in failed.items())
     count = max(len(options.tables), len(failed))
-    logger.error("%s failed for %d of %d table%s: %s", options.command, len(failed), count, "s"[: count != 1], details)
+    logger.error("%s failed for %d of %s: %s", options.command, len(failed), counted(count, "table"), details)
     return EXIT_TABLE_FAILED
 
 
@@ -140,9 +141,10 @@ def _compact(options: CompactOptions, spark: SparkSession, table: TableInfo) -> 
     done = compact_table(spark, table, CompactionOptions(options.min_input_files, options.delete_files))
     if done.error is None:
         logger.info(
-            "%s: compacted: %d data files were replaced by %d in %.1f s",
+            "%s: compacted: %s %s replaced by %d in %.1f s",
             table.path,
-            done.rewritten_files,
+            counted(done.rewritten_files, "data file"),
+            "was" if done.rewritten_files == 1 else "were",
             done.added_files,
             done.seconds,
         )
@@ -154,12 +156,12 @@ def _expire(options: ExpireOptions, client: TieringClient, spark: SparkSession, 
     done = expire_snapshots(client, spark, table, older_than=age, retain_last=options.retain_last)
     if done.error is None:
         logger.info(
-            "%s: expired %d snapshots and kept %d, %d of them for Fluss's readers or for recovery; deleted %d files",
+            "%s: expired %s and kept %d, %d of them for Fluss's readers or for recovery; deleted %s",
             table.path,
-            done.expired,
+            counted(done.expired, "snapshot"),
             done.kept,
             done.needed,
-            done.deleted_files,
+            counted(done.deleted_files, "file"),
         )
     return done.error
 
@@ -182,7 +184,7 @@ def _verify(options: VerifyOptions, client: TieringClient, spark: SparkSession, 
     error = _difference(audit)
     if error is None:
         rows = sum(each.lake.rows for each in audit.buckets)
-        logger.info("%s: equal: %d rows at lake snapshot %s", table.path, rows, audit.lake_snapshot_id)
+        logger.info("%s: equal: %s at lake snapshot %s", table.path, counted(rows, "row"), audit.lake_snapshot_id)
     return error
 
 
@@ -195,7 +197,8 @@ def _difference(audit: TableAudit) -> str | None:
     if buckets := [str(each.bucket) for each in audit.buckets if not each.equal]:
         parts.append(f"bucket {', '.join(buckets)} of lake snapshot {audit.lake_snapshot_id} differs from the table")
     if audit.wrong_files:
-        parts.append(f"{len(audit.wrong_files)} files have wrong bounds or physical types")
+        count = len(audit.wrong_files)
+        parts.append(f"{counted(count, 'file')} {'has' if count == 1 else 'have'} wrong bounds or physical types")
     return "; ".join(parts)
 
 

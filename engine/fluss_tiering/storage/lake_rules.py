@@ -50,7 +50,7 @@ def check_lake_rules(descriptor: TableDescriptor) -> None:
     Raises:
         FlussTieringError: INVALID_TABLE if a rule is broken.
     """
-    for objections in (_names(descriptor), _properties(descriptor.properties)):
+    for objections in (_names(descriptor), _properties(descriptor.properties), _delete_files(descriptor)):
         for message in objections:
             raise FlussTieringError(ErrorCode.INVALID_TABLE, message)
 
@@ -120,6 +120,15 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
         yield f"{ICEBERG_CODEC.key} is {codec!r}: expected one of {', '.join((*compressing, _UNCOMPRESSED))}"
     elif ICEBERG_LEVEL.key in properties:
         yield from _level(codec.lower(), properties[ICEBERG_LEVEL.key])
+
+
+def _delete_files(descriptor: TableDescriptor) -> Iterator[str]:
+    value = descriptor.properties.get(LAKE_DELETE_FILES.key)
+    if value is not None and not descriptor.primary_key:
+        yield (
+            f"{LAKE_DELETE_FILES.key} is {value!r} for a table without a primary key, whose rounds delete no rows: "
+            "expected the option on a table with a primary key only; leave it out, or reset it if the table has it"
+        )
 
 
 def _whole_numbers(properties: Mapping[str, str]) -> Iterator[str]:

@@ -45,8 +45,8 @@ def test_the_health_of_a_cluster_is_told(fluss_cluster: FlussCluster, tmp_path: 
         assert health.replicas == health.in_sync_replicas == health.buckets  # of one replica each
         last = status_lines(server)[-1]
         assert last == (
-            f"Fluss cluster: Green, {health.buckets} of {health.buckets} buckets have a leader that serves, "
-            f"{health.replicas} of {health.replicas} replicas are in sync"
+            f"Fluss cluster: Green, buckets with a leader that serves: {health.buckets} of {health.buckets}, "
+            f"replicas in sync: {health.replicas} of {health.replicas}"
         )
         client.drop_table(table.path)
 

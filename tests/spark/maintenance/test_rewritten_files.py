@@ -65,7 +65,10 @@ def of_columns(tiering: Tiering, name: str, types: dict[str, Any], *, keyed: boo
         *(Column(f"n{number}", DataType.parse(kind)) for number, kind in enumerate(types)),
     )
     key = ("id",) if keyed else ()
-    properties = {**BY_POSITION, "iceberg.format-version": str(version)}
+    properties = {
+        **(BY_POSITION if keyed else {"table.datalake.enabled": "true"}),
+        "iceberg.format-version": str(version),
+    }
     return tiering.client.create_table(TablePath("types", name), TableDescriptor(columns, key, key, 1, properties))
 
 

@@ -208,7 +208,7 @@ def test_outcomes_in_one_line(tiering: Tiering):
 
     first, second = tiering.tier(table), tiering.tier(table)
 
-    assert "4 rows in 1 files" in outcome_text(first)
+    assert "4 rows in 1 file" in outcome_text(first)
     assert "nothing new" in outcome_text(second)
 
 

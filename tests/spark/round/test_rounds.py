@@ -353,4 +353,4 @@ def test_bars_in_a_terminal_end_with_the_outcome(tiering: Tiering):
 
     shown = terminal.file.getvalue()
     assert f"{table.path}" in shown
-    assert "Tiered: 7 rows in 1 files" in shown
+    assert "Tiered: 7 rows in 1 file" in shown

@@ -52,6 +52,17 @@ def test_what_rows_or_the_lake_table_were_made_with_stays(
         storage.alter_table(given.path, {**properties, "team": "a"})
 
 
+def test_a_table_without_a_primary_key_gets_no_kind_of_deletes(tmp_path: Path) -> None:
+    option = "table.datalake.delete-files"
+    with opened(tmp_path) as storage:
+        created = storage.create_table(PATH, log_table())
+        with refused(ErrorCode.INVALID_TABLE, option, "without a primary key", "leave it out"):
+            storage.alter_table(PATH, {option: "position"})
+        assert storage.table(PATH) == created
+        keyed = storage.create_table(TablePath("db", "keyed"), kv_table())
+        assert storage.alter_table(keyed.path, {option: "position"}).descriptor.properties == {option: "position"}
+
+
 def test_a_table_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with opened(tmp_path) as storage, refused(ErrorCode.TABLE_NOT_EXIST, str(PATH)):
         storage.alter_table(PATH, {})

@@ -141,6 +141,13 @@ BLOOM = "iceberg.write.parquet.bloom-filter-"
             {"properties": {"table.datalake.delete-files": "positions"}},
             "table.datalake.delete-files is 'positions': expected equality or position",
         ),
+        *(
+            (
+                {"properties": {"table.datalake.delete-files": value}},
+                f"table.datalake.delete-files is {value!r} for a table without a primary key",
+            )
+            for value in ("position", "equality")
+        ),
         ({"properties": {f"{BLOOM}enabled.column.i": "yes"}}, "enabled.column.i is 'yes': expected true or false"),
         (
             {"properties": {f"{BLOOM}fpp.column.a.b": "1"}},

@@ -27,6 +27,7 @@ from fluss_tiering.storage.fluss.storage import FlussStorage
 from waiting import wait_until
 
 FRESHNESS = "table.datalake.freshness"
+DELETE_FILES = "table.datalake.delete-files"
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +116,11 @@ def test_options_are_altered_and_reset(storage: FlussStorage) -> None:
         storage.alter_table(path, {**properties, "table.replication.factor": "2"})
     with refused(ErrorCode.INVALID_TABLE, "iceberg.write.target-file-size-bytes"):
         storage.alter_table(path, {**properties, "iceberg.write.target-file-size-bytes": "many"})
+    assert not after.has_primary_key
+    with refused(ErrorCode.INVALID_TABLE, DELETE_FILES, "expected", "leave it out"):
+        storage.alter_table(path, {**properties, DELETE_FILES: "position"})
+    with refused(ErrorCode.INVALID_TABLE, DELETE_FILES, "expected", "leave it out"):
+        storage.create_table(new_path(), descriptor(tiered=True, **{DELETE_FILES: "position"}))
     assert storage.table(path).descriptor.properties == properties
 
 

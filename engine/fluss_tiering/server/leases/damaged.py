@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.plural import counted
 
 
 class DamagedLeases:
@@ -28,8 +29,8 @@ class DamagedLeases:
             return None
         which = "; ".join(f"{lease_id}: {damage}" for lease_id, damage in sorted(self._damage.items()))
         return (
-            f"{len(self._damage)} leases in the server's database cannot be loaded ({which}), so that it is not known "
-            "which KV snapshots they pin: no KV snapshot is collected until each of these leases is dropped "
+            f"{counted(len(self._damage), 'lease')} in the server's database cannot be loaded ({which}), so that it is "
+            "not known which KV snapshots are pinned: no KV snapshot is collected until each such lease is dropped "
             "(fluss-tiering leases drop LEASE) or the database is restored from a backup"
         )
 

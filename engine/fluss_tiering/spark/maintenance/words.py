@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fluss_tiering.model.memory_size import parse_memory_size
+from fluss_tiering.plural import counted
 from fluss_tiering.spark.maintenance.maintain import Maintenance
 from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Plan
 from fluss_tiering.spark.maintenance_options import MaintainOptions
@@ -28,11 +29,11 @@ def planned_text(plan: Plan) -> str:
     if groups := plan.groups:
         files, new = sum(each.files for each in groups), sum(each.new_files for each in groups)
         size = sum(each.bytes for each in groups)
-        parts.append(f"would replace {_count(files, 'data file')} of {size:,} bytes by about {new}")
+        parts.append(f"would replace {counted(files, 'data file')} of {size:,} bytes by about {new}")
     if plan.fewer_manifests:
         parts.append(f"would merge manifests, for about {plan.fewer_manifests} fewer")
     if plan.expirable.free:
-        parts.append(f"would expire {_count(len(plan.expirable.free), 'snapshot')}")
+        parts.append(f"would expire {counted(len(plan.expirable.free), 'snapshot')}")
     return "; ".join(parts or [_NOTHING])
 
 
@@ -43,8 +44,8 @@ def done_text(done: Maintenance) -> str:
     parts = []
     if done.rewritten.files:
         parts.append(
-            f"replaced {_count(done.rewritten.files, 'data file')} of {done.rewritten.bytes:,} bytes by "
-            f"{done.rewritten.new_files} and removed {_count(done.rewritten.delete_files, 'delete file')}"
+            f"replaced {counted(done.rewritten.files, 'data file')} of {done.rewritten.bytes:,} bytes by "
+            f"{done.rewritten.new_files} and removed {counted(done.rewritten.delete_files, 'delete file')}"
         )
     elif done.rewritten.delete_files:
         parts.append(f"merged position delete files, {done.rewritten.delete_files:,} fewer")
@@ -52,16 +53,12 @@ def done_text(done: Maintenance) -> str:
         parts.append(f"merged manifests, {done.fewer_manifests} fewer")
     if done.expired:
         parts.append(
-            f"expired {_count(done.expired, 'snapshot')} and deleted {_count(done.deleted_files, 'file')} of theirs"
+            f"expired {counted(done.expired, 'snapshot')} and deleted {counted(done.deleted_files, 'file')} of theirs"
         )
     if done.orphans:
-        parts.append(f"deleted {_count(done.orphans, 'file')} that no snapshot refers to")
+        parts.append(f"deleted {counted(done.orphans, 'file')} that no snapshot refers to")
     if done.conflicts:
         parts.append("left the rest, since others changed the same files")
     if done.interrupted:
         parts.append("gave way to a round")
     return f"maintained in {done.seconds:.1f} s: {'; '.join(parts or [_NOTHING])}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s'[: number != 1]}"

@@ -13,6 +13,7 @@ from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim
+from fluss_tiering.plural import counted
 from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.round.keepalive import KeepAlive
 from fluss_tiering.spark.runtime import SYSTEM, Queue, Runtime
@@ -201,4 +202,6 @@ class Releaser(Closing):
             try:
                 retry(self._client.release_lease, lease_id, buckets, attempt_token=attempt_token)
             except FlussTieringError as error:
-                logger.warning("lease %s keeps %d buckets until it expires: %s", lease_id, len(buckets), error)
+                logger.warning(
+                    "lease %s keeps %s until it expires: %s", lease_id, counted(len(buckets), "bucket"), error
+                )

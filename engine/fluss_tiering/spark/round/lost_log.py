@@ -8,6 +8,7 @@ from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, TableBucket
+from fluss_tiering.plural import counted
 
 _NAMED: Final = 3
 """How many buckets an error names."""
@@ -58,7 +59,7 @@ def lost_logs(
 
 def lost_error(lost: Sequence[LostLog], *, has_primary_key: bool) -> FlussTieringError:
     """Return the error of a round that was not told to skip what is lost."""
-    more = f" and in {len(lost) - _NAMED} more buckets" if len(lost) > _NAMED else ""
+    more = f" and in {counted(len(lost) - _NAMED, 'more bucket')}" if len(lost) > _NAMED else ""
     how = "reads these buckets again from their KV snapshots" if has_primary_key else "goes on without these records"
     return FlussTieringError(
         ErrorCode.LOG_OFFSET_OUT_OF_RANGE,

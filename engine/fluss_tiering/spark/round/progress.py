@@ -16,6 +16,7 @@ from rich.table import Column
 
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.plural import counted
 from fluss_tiering.spark.round.result import TableResult
 
 _POLL_S: Final = 0.5
@@ -70,7 +71,7 @@ class LogProgress(Closing):
 
     def stage(self, path: TablePath, group: str, tasks: int) -> None:
         """Write the stage."""
-        self._write(f"{path}: reading and writing in {tasks} tasks (Spark job group {group})")
+        self._write(f"{path}: reading and writing in {counted(tasks, 'task')} (Spark job group {group})")
 
     def done(self, result: TableResult) -> None:
         """Write the outcome."""
@@ -182,7 +183,7 @@ def outcome_text(result: TableResult) -> str:
         return f"{result.state}, nothing new ({result.seconds:.1f} s)"
     rest = "" if result.complete else ", more is due"
     return (
-        f"{result.state}: {result.stats.rows:,} rows in {result.stats.files} files, lake snapshot "
+        f"{result.state}: {counted(result.stats.rows, 'row')} in {counted(result.stats.files, 'file')}, lake snapshot "
         f"{result.stats.lake_snapshot_id} ({result.seconds:.1f} s){rest}"
     )
 
@@ -193,4 +194,4 @@ def _short_outcome(result: TableResult) -> str:
     if result.stats.lake_snapshot_id is None:
         return f"{result.state}, nothing new"
     rest = "" if result.complete else ", more is due"
-    return f"{result.state}: {result.stats.rows:,} rows in {result.stats.files} files{rest}"
+    return f"{result.state}: {counted(result.stats.rows, 'row')} in {counted(result.stats.files, 'file')}{rest}"

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from fluss_tiering.lake.protocol import LakeTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.plural import counted
 from fluss_tiering.spark.round.deletes import DeleteJob
 from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.result import PieceResult
@@ -54,10 +55,10 @@ def write_all(run_stage: Callable[[JobT], list[PieceResult]], lake: LakeTable, j
             if writer == part.writer:
                 raise _ended(job, f"the lake catalog has no others: {said}")
             logger.warning(
-                "the credentials of the lake table %s ended: %d of %d pieces are written with new ones (%s)",
+                "the credentials of the lake table %s ended: %d of %s will be written with new ones (%s)",
                 job.table.lake_path,
                 len(left),
-                len(job.work),
+                counted(len(job.work), "piece"),
                 said,
             )
             work = tuple(job.work[number] for number in left)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.plural import counted
 from fluss_tiering.storage.embedded.layout import segment_file
 from fluss_tiering.storage.embedded.log.segment_reader import CORRUPT_LOG_REMEDY, list_segments
 from fluss_tiering.storage.embedded.log.segment_recovery import scan_segment
@@ -83,11 +84,11 @@ class SegmentedLog:
                 torn_bytes = path.stat().st_size - whole_bytes
                 if torn_bytes:
                     logger.warning(
-                        "%s: %d bytes after the last whole batch were cut off at position %d, so that the log ends at "
+                        "%s: cut off %s after the last whole batch at position %d, so that the log ends at "
                         "offset %d. A crash in a write leaves such bytes, before the write is acknowledged. If there "
                         "was no crash, check the disk",
                         path,
-                        torn_bytes,
+                        counted(torn_bytes, "byte"),
                         whole_bytes,
                         end_offset,
                     )
