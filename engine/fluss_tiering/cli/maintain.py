@@ -74,7 +74,11 @@ def maintain(
         infos, steps = [table for table, _ in chosen], {table.path: each for table, each in chosen}
         with spark_session(master) as spark:
             if dry_run:
-                _show_plans(infos, lambda each: plan_table(client, spark, each, steps[each.path], limits), as_json=json)
+                _show_plans(
+                    infos,
+                    lambda each: plan_table(client, spark, each, steps[each.path], limits, with_merges=True),
+                    as_json=json,
+                )
                 return
             found = each_table(
                 "maintaining",
@@ -138,7 +142,11 @@ def _print_plans(plans: Mapping[TablePath, Plan | None]) -> None:
         ),
         empty="Nothing was tiered yet.",
     )
+    from fluss_tiering.spark.maintenance.words import merge_text  # noqa: PLC0415 - Spark, for this command only
+
     for path, plan in plans.items():
+        if plan is not None and plan.merges:
+            output.console.print(f"{path}: {merge_text(plan)}", highlight=False)
         if plan is not None and plan.groups_left:
             left = counted(plan.groups_left, "more group")
             output.console.print(
@@ -218,6 +226,8 @@ def _plan_as_json(path: TablePath, plan: Plan | None) -> dict[str, object]:
         "bytes_to_rewrite": sum(group.bytes for group in plan.groups),
         "deletes_to_apply": sum(group.deletes for group in plan.groups),
         "fewer_files": plan.fewer_files,
+        "position_delete_files_to_merge": plan.deletes_to_merge,
+        "fewer_position_delete_files": plan.fewer_deletes,
         "fewer_manifests": plan.fewer_manifests,
         "snapshots_to_expire": len(plan.expirable.free),
         "groups_left": plan.groups_left,

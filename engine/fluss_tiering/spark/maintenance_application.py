@@ -128,7 +128,7 @@ def _maintain(
 ) -> str | None:
     limits = limits_of(options)
     if options.dry_run:
-        plan = plan_table(client, spark, table, steps[table.path], limits)
+        plan = plan_table(client, spark, table, steps[table.path], limits, with_merges=True)
         logger.info("%s: %s", table.path, "nothing was tiered yet" if plan is None else planned_text(plan))
         return None
     done = maintain_table(client, spark, table, steps=steps[table.path], limits=limits)

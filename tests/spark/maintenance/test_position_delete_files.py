@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from maintenance_support import data_files, delete_files, duckdb_rows, equal
-from spark_support import Tiering, named
+from spark_support import Tiering, command, named
 
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import _is_worth
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.maintenance import maintain as maintain_module
 from fluss_tiering.spark.maintenance import rewriting
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
-from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Step
+from fluss_tiering.spark.maintenance.plan import ALL_STEPS, MaintenanceLimits, Plan, Step, plan_table
 
 BY_POSITION = {"table.datalake.delete-files": "position"}
 SMALL = MaintenanceLimits(min_input_files=2, delete_files=2)
@@ -25,6 +27,12 @@ def compacted(tiering: Tiering, table: TableInfo, limits: MaintenanceLimits) -> 
     assert (done.error, done.conflicts) == (None, 0)
     assert tiering.lake_rows(table) == duckdb_rows(tiering, table) == rows
     return done
+
+
+def planned(tiering: Tiering, table: TableInfo, limits: MaintenanceLimits) -> Plan:
+    plan = plan_table(tiering.client, tiering.spark, table, ALL_STEPS, limits, with_merges=True)
+    assert plan is not None
+    return plan
 
 
 @pytest.mark.slow
@@ -85,7 +93,7 @@ def test_equality_deletes_beside_a_compaction_lose_nothing(tiering: Tiering, mon
 
 
 @pytest.mark.slow
-def test_many_position_delete_files_of_few_data_files_become_few(tiering: Tiering):
+def test_many_position_delete_files_of_few_data_files_become_few(tiering: Tiering, monkeypatch, capsys):
     granularity = {"write.delete.granularity": "partition", "write.delete.mode": "merge-on-read"}
     table = tiering.table(properties={f"iceberg.{key}": value for key, value in granularity.items()}, primary_key=False)
     tiering.write(table, named(range(100), "row"))
@@ -96,7 +104,21 @@ def test_many_position_delete_files_of_few_data_files_become_few(tiering: Tierin
     # The data file is not rewritten.
     few, many = (MaintenanceLimits(min_input_files=number, delete_files=100) for number in (5, 6))
 
+    assert planned(tiering, table, many).merges == ()
+    # The only data file would be rewritten, and nothing would be left to merge.
+    rewriting = planned(tiering, table, MaintenanceLimits(min_input_files=5, delete_files=1))
+    assert (len(rewriting.groups), rewriting.merges) == (1, ())
     assert not compacted(tiering, table, many).did_something
+    run = command(tiering, monkeypatch)
+    dry_run = ("maintain", str(table.path), "--server", tiering.target, "--dry-run", "--delete-files", "100")
+    assert run(*dry_run) == 0
+    assert f"{table.path}: would merge 6 position delete files, for about 5 fewer" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert run(*dry_run, "--json") == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert (shown["position_delete_files_to_merge"], shown["fewer_position_delete_files"]) == (6, 5)
+    assert (len(data_files(tiering, table)), delete_files(tiering, table)) == (1, 6)
     done = compacted(tiering, table, few)
 
     assert (done.rewritten.files, done.rewritten.delete_files, done.did_something) == (0, 5, True)

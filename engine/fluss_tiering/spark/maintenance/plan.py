@@ -5,6 +5,7 @@ Only metadata is read: the newest snapshot, its manifests and the list of snapsh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,6 +21,7 @@ from fluss_tiering.lake.iceberg.expiry import Expirable, expirable_snapshots
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.maintenance.place_groups import can_rewrite
+from fluss_tiering.lake.iceberg.maintenance.position_deletes import MergeableDeletes, mergeable_deletes
 from fluss_tiering.lake.iceberg.maintenance.rewrites import FileGroup, PartitionValues, planned_groups
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times
@@ -92,6 +94,8 @@ class Plan:
         metadata_files: The number of metadata files that the newest one names, and that one itself.
         batches: The rewrites of data files.
         groups_left: How many groups of files are worth rewriting but exceed the budget.
+        merges: The position delete files that are merged, in partitions that keep some of their data files. Empty if
+            the plan was not asked for them.
         fewer_manifests: About how many manifests fewer there are after they were merged; 0 if that is not worth it.
         expirable: The snapshots that can be expired.
         note: Why a step is left out; None if none is.
@@ -103,6 +107,7 @@ class Plan:
     metadata_files: int
     batches: tuple[Batch, ...] = ()
     groups_left: int = 0
+    merges: tuple[MergeableDeletes, ...] = ()
     fewer_manifests: int = 0
     expirable: Expirable = field(default_factory=lambda: Expirable((), 0, 0))
     note: str | None = None
@@ -118,9 +123,19 @@ class Plan:
         return sum(group.files - group.new_files for group in self.groups)
 
     @property
+    def deletes_to_merge(self) -> int:
+        """The number of position delete files that are merged."""
+        return sum(each.files for each in self.merges)
+
+    @property
+    def fewer_deletes(self) -> int:
+        """About how many position delete files fewer there are after they were merged."""
+        return sum(each.fewer for each in self.merges)
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do, besides looking for files that no snapshot refers to."""
-        return not (self.batches or self.fewer_manifests or self.expirable.free)
+        return not (self.batches or self.merges or self.fewer_manifests or self.expirable.free)
 
 
 def wanted_steps(table: TableInfo) -> frozenset[Step]:
@@ -161,9 +176,24 @@ def tables_to_maintain(
 
 
 def plan_table(
-    client: TieringClient, spark: SparkSession, table: TableInfo, steps: Collection[Step], limits: MaintenanceLimits
+    client: TieringClient,
+    spark: SparkSession,
+    table: TableInfo,
+    steps: Collection[Step],
+    limits: MaintenanceLimits,
+    *,
+    with_merges: bool = False,
 ) -> Plan | None:
     """Return the plan for a table; None if nothing was tiered yet.
+
+    Args:
+        client: The client for the tiering server.
+        spark: The session.
+        table: The table.
+        steps: The steps that may be done.
+        limits: What is worth doing, and how much of it is done.
+        with_merges: Whether the plan has the merges of position delete files. Maintenance itself looks for them after
+            it has rewritten data files.
 
     Raises:
         FlussTieringError: STORAGE if the lake cannot be read; LAKE_TABLE_MISMATCH if the lake table has another layout
@@ -176,6 +206,7 @@ def plan_table(
         return None
     sizes = manifest_sizes(lake.java_table)
     batches, left, note = _batches(spark, table, lake, limits) if Step.COMPACT in steps else ((), 0, None)
+    merges = _merges(spark, table, lake, limits, batches) if with_merges and Step.COMPACT in steps else ()
     with lake_errors(f"read the metadata of the lake table {table.lake_path}"):
         snapshots = int(lake.java_table.operations().current().snapshots().size())
         metadata_files = int(lake.java_table.operations().current().previousFiles().size()) + 1
@@ -186,6 +217,7 @@ def plan_table(
         metadata_files=metadata_files,
         batches=batches,
         groups_left=left,
+        merges=merges,
         fewer_manifests=fewer_manifests(sizes) if Step.MANIFESTS in steps else 0,
         expirable=(
             expirable_snapshots(
@@ -218,6 +250,20 @@ def _batches(
         groups = planned_groups(spark, lake.java_table, rewrite_options(lake.java_table, limits))
     chosen = choose(groups, limits)
     return chosen, len(groups) - sum(len(batch.groups) for batch in chosen), None
+
+
+def _merges(
+    spark: SparkSession, table: TableInfo, lake: IcebergTable, limits: MaintenanceLimits, batches: Iterable[Batch]
+) -> tuple[MergeableDeletes, ...]:
+    if has_times(table) or not file_counts(lake.java_table).position_deletes:
+        return ()
+    rewritten: Counter[PartitionValues] = Counter()
+    for group in (group for batch in batches for group in batch.groups):
+        rewritten[group.partition] += group.files
+    with lake_errors(f"plan a merge of position delete files of the lake table {table.lake_path}"):
+        found = mergeable_deletes(spark, lake.java_table, limits.min_input_files)
+    # The rewrite of all data files of a partition removes its position delete files, so that none is left to merge.
+    return tuple(each for each in found if not 0 < each.data_files <= rewritten[each.partition])
 
 
 def choose(groups: Iterable[FileGroup], limits: MaintenanceLimits) -> tuple[Batch, ...]:

@@ -30,11 +30,20 @@ def planned_text(plan: Plan) -> str:
         files, new = sum(each.files for each in groups), sum(each.new_files for each in groups)
         size = sum(each.bytes for each in groups)
         parts.append(f"would replace {counted(files, 'data file')} of {size:,} bytes by about {new}")
+    if plan.merges:
+        parts.append(merge_text(plan))
     if plan.fewer_manifests:
         parts.append(f"would merge manifests, for about {plan.fewer_manifests} fewer")
     if plan.expirable.free:
         parts.append(f"would expire {counted(len(plan.expirable.free), 'snapshot')}")
     return "; ".join(parts or [_NOTHING])
+
+
+def merge_text(plan: Plan) -> str:
+    """Return what a plan would do with position delete files."""
+    return (
+        f"would merge {counted(plan.deletes_to_merge, 'position delete file')}, for about {plan.fewer_deletes:,} fewer"
+    )
 
 
 def done_text(done: Maintenance) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from py4j.java_gateway import JavaObject
@@ -25,7 +26,29 @@ _WITH_VECTORS: Final = 3
 _ALL: Final = {"rewrite-all": "true"}
 
 
+@dataclass(frozen=True, slots=True)
+class MergeableDeletes:
+    """The position delete files of a partition that are worth a rewrite.
+
+    Attributes:
+        partition: The partition.
+        files: The number of its position delete files.
+        data_files: The number of its data files.
+        fewer: How many position delete files a rewrite saves at least.
+    """
+
+    partition: PartitionValues
+    files: int
+    data_files: int
+    fewer: int
+
+
 def partitions_to_rewrite(spark: SparkSession, table: JavaObject, least_saved: int) -> list[PartitionValues]:
+    """Return the partitions of `mergeable_deletes`."""
+    return [each.partition for each in mergeable_deletes(spark, table, least_saved)]
+
+
+def mergeable_deletes(spark: SparkSession, table: JavaObject, least_saved: int) -> list[MergeableDeletes]:
     """Return the partitions whose position delete files are worth a rewrite. Errors are those of the JVM.
 
     It is worth it if none of them applies to a data file any more, or if they are many more than the data files. Only
@@ -58,15 +81,25 @@ def partitions_to_rewrite(spark: SparkSession, table: JavaObject, least_saved: i
             added[partition_values(jvm, file.partition())].append(int(file.fileSequenceNumber() or 0))
     finally:
         tasks.close()
-    return [partition for partition, written in deletes.items() if _is_worth(written, added[partition], least_saved)]
+    return [
+        MergeableDeletes(partition, len(written), len(added[partition]), _fewer(written, added[partition]))
+        for partition, written in deletes.items()
+        if _is_worth(written, added[partition], least_saved)
+    ]
 
 
 def _is_worth(written: Sequence[int], added: Sequence[int], least_saved: int) -> bool:
     """Return whether delete files that were written by these commits save files, if these have added the data files."""
-    if all(commit < each for commit in written for each in added):
-        return True
+    return _apply_to_nothing(written, added) or _fewer(written, added) >= least_saved
+
+
+def _fewer(written: Sequence[int], added: Sequence[int]) -> int:
     # At most one delete file for each data file remains.
-    return len(written) - len(added) >= least_saved
+    return len(written) if _apply_to_nothing(written, added) else max(0, len(written) - len(added))
+
+
+def _apply_to_nothing(written: Sequence[int], added: Sequence[int]) -> bool:
+    return all(commit < each for commit in written for each in added)
 
 
 def rewrite_position_deletes(spark: SparkSession, table: JavaObject, partitions: Sequence[PartitionValues]) -> int:
