@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fluss_tiering.lake.damaged_parquet import DAMAGE
 from fluss_tiering.lake.delete_formats import PATH_COLUMN, PUFFIN_MAGIC, REFERENCED_DATA_FILE
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -34,15 +35,15 @@ def move_paths(file: Path, moved: Callable[[str], str], replace: Callable[[Path,
     Raises:
         FlussTieringError: CORRUPT_DATA if the file is damaged; INVALID_REQUEST if it has another format.
     """
+    content = file.read_bytes()
     try:
-        content = file.read_bytes()
         if content.startswith(PUFFIN_MAGIC):
             after = _moved_puffin(file, content, moved)
         elif file.suffix == ".parquet":
             after = _moved_parquet(content, moved)
         else:
             raise _unknown(file, "is neither a Parquet file nor a Puffin file")
-    except (pa.ArrowInvalid, ValueError, KeyError, struct.error) as error:
+    except (*DAMAGE, struct.error) as error:
         raise FlussTieringError(
             ErrorCode.CORRUPT_DATA, f"the delete file {file} cannot be read: {error}; restore it from a backup"
         ) from error

@@ -103,6 +103,20 @@ def test_data_files_and_their_deletes_are_those_of_the_metadata(spark: Any, tmp_
     assert not any(each.has_equality_deletes for each in live)
 
 
+def test_files_of_an_older_spec_are_described_by_it(spark: Any, tmp_path: Path) -> None:
+    table = Table(spark, tmp_path, "a file for each")
+    table.java.updateSpec().addField("k").commit()
+    spark.sql(f"INSERT INTO {table.name} VALUES (7, 'mon')")
+    live = table.live(table.java.currentSnapshot().snapshotId())
+
+    of_metadata = {
+        (row.file_path, tuple(row.partition)[: row.spec_id + 1], row.spec_id) for row in table.metadata("data_files")
+    }
+    assert {spec for _, _, spec in of_metadata} == {0, 1}
+    assert {(each.location, tuple(each.partition), each.spec_id) for each in live} == of_metadata
+    assert len([file for each in live for file in each.deletes]) == 2
+
+
 def test_an_older_snapshot_has_its_own_files(spark: Any, tmp_path: Path) -> None:
     table = Table(spark, tmp_path, "a file for each")
     first = table.metadata("snapshots")[0].snapshot_id

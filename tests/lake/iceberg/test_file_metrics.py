@@ -173,6 +173,32 @@ def test_each_column_has_the_metrics_of_its_own_mode(tmp_path: Path) -> None:
     assert file.metrics.lower_bounds == {3: b"a"}
 
 
+def test_columns_behind_those_without_metrics_have_theirs(tmp_path: Path) -> None:
+    def named(name: str, kind: pa.DataType, number: int) -> pa.Field:
+        return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
+
+    texts, lists = pa.string(), pa.list_(named("element", pa.float64(), 2))
+    schema = pa.schema(
+        [named("none", texts, 1), named("list", lists, 3), named("x", pa.float64(), 4), named("s", texts, 5), *SYSTEM]
+    )
+    settings = ParquetFileWriter(schema, None, ("none", None), 1 << 30, {}, {1: NONE})
+    piece = settings.open_piece(0, str(tmp_path / "piece"), 0)
+    rows = {
+        "none": ["a"] * 3,
+        "list": [[float("nan")], [], None],
+        "x": [None, float("nan"), 1.0],
+        "s": ["m" * 5000] * 3,
+    }
+    piece.write(pa.record_batch(rows, schema=pa.schema(list(schema)[:4])), np.zeros(3, np.int64), np.zeros(3, np.int64))
+    (file,) = piece.close()
+
+    assert file.metrics.value_counts == {4: 3, 5: 3}
+    assert file.metrics.null_value_counts == {4: 1, 5: 0}
+    assert file.metrics.nan_value_counts == {4: 1}
+    assert file.metrics.lower_bounds == {5: b"m" * 16}
+    assert file.metrics.upper_bounds == {5: b"m" * 15 + b"n"}
+
+
 def test_parts_of_rows_have_bounds_and_parts_of_lists_and_maps_have_sizes(tmp_path: Path) -> None:  # D40
     def named(name: str, kind: pa.DataType, number: int, *, nullable: bool = True) -> pa.Field:
         return pa.field(name, kind, nullable, {"PARQUET:field_id": str(number)})

@@ -179,6 +179,15 @@ def test_many_files_are_committed_by_manifests_in_the_order_of_their_pieces(
 
 # D52
 @pytest.mark.usefixtures("few_files")
+def test_the_manifests_of_a_commit_are_not_those_of_another(spark, catalogs, log):
+    for first in (0, 3):
+        lake = catalogs.open_table(log)
+        lake.commit([[file for key in range(first, first + 3) for file in piece(lake, {key: "a"})]], commit_of(first))
+    assert rows(spark, log) == [(key, "a") for key in range(6)]
+
+
+# D52
+@pytest.mark.usefixtures("few_files")
 def test_the_files_of_manifests_count_in_the_size_of_the_table(catalogs, keyed):
     lake = catalogs.open_table(keyed)
     files = [file for key in range(3) for file in piece(lake, {key: "a"})]

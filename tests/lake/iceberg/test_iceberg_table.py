@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import urlparse
 
 import pytest
 from table_support import (
@@ -116,6 +118,30 @@ def test_settings_of_the_session_and_of_hadoop_reach_executors(spark, keyed):
     assert file_io_properties(spark._jvm, lake.java_table, "s3a://lake/db/t", {})["s3.endpoint"] == "https://h:9000"
     conf.unset("fs.s3a.endpoint")
     assert "s3.endpoint" not in file_io_properties(spark._jvm, lake.java_table, "s3a://lake/db/t", {})
+
+
+def test_executors_must_see_the_folder_that_the_driver_sees(catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    writer = lake.file_writer()
+    folder = Path(urlparse(lake.metadata_location()).path)
+    folder.rename(folder.with_name("away"))
+    with pytest.raises(FlussTieringError, match="this executor does not see the lake table's folder") as refused:
+        writer.open_piece(0, f"{lake.data_location()}/piece", 0)
+    assert refused.value.code is ErrorCode.STORAGE
+    # What the driver does not see either is not asked of executors.
+    assert lake.file_writer().shared_folder is None
+
+
+def test_files_that_cannot_be_deleted_are_returned(catalogs, keyed, tmp_path):
+    lake = catalogs.open_table(keyed)
+    for path in ("folder", "folder/in it", "file"):
+        (tmp_path / path).mkdir() if path == "folder" else (tmp_path / path).touch()
+    folder, file = f"file:{tmp_path}/folder", f"file:{tmp_path}/file"
+    assert lake.delete_locations([file]) == []
+    assert not (tmp_path / "file").exists()
+    (tmp_path / "file").touch()
+    assert lake.delete_locations([folder, file]) == [folder]
+    assert not (tmp_path / "file").exists()
 
 
 def test_users_may_place_data_and_metadata_elsewhere(spark, catalogs, keyed):

@@ -203,6 +203,12 @@ def test_a_data_file_is_described_as_iceberg_parses_it():
     }
 
 
+def test_a_file_of_a_table_without_buckets_has_only_the_values_of_its_partition():
+    file = LakeFile(FileContent.DATA, 3, "file:/lake/a.parquet", 1234, METRICS, ("mon",))
+    described = json.loads(ContentFiles((), 6, (1000,), by_bucket=False).to_json(file))
+    assert described["partition"] == {"1000": "mon"}
+
+
 def test_an_equality_delete_names_the_key_columns_in_ascending_order():
     file = LakeFile(FileContent.EQUALITY_DELETES, 3, "file:/lake/d.parquet", 12, FileMetrics(1))
     described = json.loads(ContentFiles((2, 1), 6, (1000,)).to_json(file))

@@ -194,6 +194,9 @@ def test_a_commit_of_another_service_whose_offsets_are_not_known_stops_the_round
         lake.unregistered_commit(known, gone)
     assert refused.value.code is ErrorCode.LAKE_TABLE_MISMATCH
     assert "let that service end its round" in refused.value.message
+    with pytest.raises(FlussTieringError) as unknown:
+        lake.unregistered_commit(None, gone)
+    assert unknown.value.message.endswith("let that service end its round, or bring the file back")
 
 
 def test_the_newest_commit_of_ours_lies_below_those_of_others(catalogs: IcebergCatalogs, table: TableInfo):

@@ -15,7 +15,7 @@ import pytest
 
 import fluss_tiering.lake.iceberg.parquet as writing
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, NotedPlace
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
 
@@ -223,6 +223,35 @@ def test_files_are_compressed_as_the_settings_say(tmp_path: Path, codec: str, sa
         assert pq.read_metadata(file.location).row_group(0).column(0).compression == said
         sizes[level] = file.size_bytes
     assert codec == "none" or sizes[9] < sizes[1]
+
+
+@pytest.mark.parametrize(("rows", "groups"), [(9, [9]), (10, [10]), (11, [10, 1]), (25, [10, 10, 5])])
+def test_no_more_rows_are_buffered_than_their_bytes_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, groups: list[int]
+) -> None:
+    """What is buffered becomes one row group."""
+    schema = pa.schema([pa.field("c", pa.binary())])
+    size = pa.record_batch({"c": [bytes(1000)]}, schema=schema).nbytes
+    monkeypatch.setattr(writing, "_MAX_BUFFERED_BYTES", 10 * size)
+    piece = ParquetFileWriter(schema, None, ("none", None), 1 << 30, {}).open_piece(0, str(tmp_path / "piece"), 0)
+    for _ in range(rows):
+        piece.write(pa.record_batch({"c": [bytes(1000)]}), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    (file,) = piece.close()
+    footer = pq.read_metadata(file.location)
+    assert [footer.row_group(number).num_rows for number in range(footer.num_row_groups)] == groups
+
+
+def test_a_writer_that_deletes_by_key_refuses_what_only_others_do(tmp_path: Path) -> None:
+    writer = ParquetFileWriter(pa.schema(SYSTEM_FIELDS), None, ("zstd", None), 1 << 20, {})
+    place = NotedPlace(0, str(tmp_path / "piece"), (), (), ())
+    for call in (
+        lambda: writer.open_piece(0, str(tmp_path / "piece"), 0, (), live=[]),
+        lambda: writer.open_noting_piece(0, str(tmp_path / "piece"), 0),
+        lambda: writer.write_deletes(place, 0),
+    ):
+        with pytest.raises(TypeError, match=r"^this writer deletes by key: expected no "):
+            call()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_columns_that_had_a_nan_begin_no_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # D40

@@ -215,6 +215,13 @@ def test_exactly_the_named_snapshots_expire_and_their_files_go(spark, tmp_path: 
     assert lake.values("duckdb", "k") == [0, 1, 2]
 
 
+@pytest.mark.parametrize("ending", ["", "/"])
+def test_a_table_into_which_nothing_was_written_has_no_orphans(spark, tmp_path, ending: str):
+    properties = {"write.data.path": f"file://{tmp_path}/elsewhere{ending}"}
+    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL"}, properties=properties)
+    assert orphans(spark, lake) == {}
+
+
 def orphans(spark, lake: Lake, days: float = 3) -> dict[str, str | None]:
     found = find_orphans(spark, lake.table, lake.open(), timedelta(days=days))
     return {Path(each.location).name: each.kept for each in found}

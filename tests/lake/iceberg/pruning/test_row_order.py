@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from written_files import SYSTEM
 
 import fluss_tiering.lake.iceberg.parquet as writing
 from fluss_tiering.lake.iceberg.parquet import FilePlace, ParquetFileWriter, ParquetPieceWriter
-from fluss_tiering.lake.iceberg.pruning.row_order import key_order
+from fluss_tiering.lake.iceberg.pruning.row_order import key_order, sorted_groups
 
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "bool": (pa.bool_(), st.booleans()),
@@ -60,6 +61,39 @@ def test_keys_of_any_types_are_put_in_order(data: st.DataObject, names: list[str
     assert sorted(places) == list(range(len(found)))
     keys = [tuple(as_model(value) for value in found[place]) for place in places]
     assert keys == sorted(keys)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        # Only bytes behind those that make the number are different, or zeros.
+        ["order-00000001-b", "order-00000001-a", "order-2", "order"],
+        ["a\0\0", "a", "a\0", ""],
+        ["same prefix, 12345678", "same prefix, 123456789", "same prefix, 12345678\0"],
+        [Decimal(10**18 - 1), Decimal(-(10**18) + 1), Decimal(0)],
+    ],
+    ids=["long", "zeros", "prefix", "decimals"],
+)
+@pytest.mark.parametrize("places", list(itertools.permutations(range(3))))
+def test_keys_that_begin_alike_are_put_in_order(values: list[Any], places: tuple[int, ...]) -> None:
+    rows = pa.table({"k": [*[values[place] for place in places], *values[3:]]})
+    order = key_order(rows, ["k"])
+    found = rows if order is None else rows.take(pa.array(order))
+    assert found.column("k").to_pylist() == sorted(values, key=as_model)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize(("count", "groups"), [(1, 1), (49, 1), (50, 1), (51, 2), (100, 2), (101, 3), (150, 3)])
+def test_no_group_has_more_rows_than_the_limit(count: int, groups: int, in_order: bool) -> None:
+    keys = np.arange(count) if in_order else np.random.default_rng(count).permutation(count)
+    batches = [pa.record_batch({"k": part}) for part in np.array_split(keys, 3)]
+    found = list(sorted_groups(batches, ["k"], most_rows=50, most_bytes=1 << 30))
+    assert [key for group in found for key in group.column("k").to_pylist()] == list(range(count))
+    sizes = [group.num_rows for group in found]
+    assert len(sizes) == groups
+    assert max(sizes) <= 50
+    assert max(sizes) - min(sizes) <= 1
+    assert batches == []
 
 
 def test_rows_in_order_are_left_as_they_are() -> None:
@@ -152,16 +186,22 @@ def test_only_a_file_with_rising_offsets_claims_the_order(tmp_path: Path, monkey
     assert claim("another order", rising, None) is None
 
 
-@pytest.mark.parametrize("place", ["within a buffer", "between buffers"])
-def test_offsets_that_fall_anywhere_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    monkeypatch.setattr(writing, "_MAX_BUFFERED_ROWS", 10 if place == "within a buffer" else 1)
+@pytest.mark.parametrize(
+    ("offsets", "order_id"),
+    [([3, 2], None), ([1, 3, 2], None), ([1, 2, 0], None), ([1, 2, 3, 2, 4], None), ([2, 2, 3, 3], 7), ([5], 7)],
+)
+@pytest.mark.parametrize("place", ["within a batch", "within a buffer", "between buffers"])
+def test_offsets_that_fall_anywhere_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, offsets: list[int], order_id: int | None
+) -> None:
+    monkeypatch.setattr(writing, "_MAX_BUFFERED_ROWS", 1 if place == "between buffers" else 10)
     schema = pa.schema([pa.field("k", pa.int64()), *SYSTEM])
     settings = ParquetFileWriter(schema, None, ("zstd", None), 1 << 30, {}, offset_order_id=7)
     piece = settings.open_piece(0, str(tmp_path / "piece"), 0)
-    for offset in (3, 2):
-        piece.write(pa.record_batch({"k": [offset]}), np.array([offset]), np.array([0]))
+    for part in [offsets] if place == "within a batch" else [[offset] for offset in offsets]:
+        piece.write(pa.record_batch({"k": part}), np.array(part), np.zeros(len(part), np.int64))
     (file,) = piece.close()
-    assert file.sort_order_id is None
+    assert file.sort_order_id == order_id
 
 
 def test_iceberg_knows_which_files_are_sorted(spark: Any, tmp_path: Path) -> None:

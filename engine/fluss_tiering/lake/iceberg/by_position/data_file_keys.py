@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from fluss_tiering.lake.damaged_parquet import naming_damage
 from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -27,15 +28,14 @@ def read_keys(filesystem: fs.FileSystem, location: str, key: pa.Schema) -> Itera
     Raises:
         FlussTieringError: CORRUPT_DATA if the file is missing or damaged, or lacks a key column.
     """
-    try:
-        with filesystem.open_input_file(path_of(location)) as source, pq.ParquetFile(source) as parquet:
-            names = _names(parquet.schema_arrow, key, location)
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=names):
-                yield [batch.column(name) for name in names]
-    except FileNotFoundError:
-        raise _unreadable(location, "is missing") from None
-    except pa.ArrowInvalid as error:
-        raise _unreadable(location, f"is damaged: {error}") from None
+    with (
+        naming_damage(filesystem, location, lambda what: _unreadable(location, what)),
+        filesystem.open_input_file(path_of(location)) as source,
+        pq.ParquetFile(source) as parquet,
+    ):
+        names = _names(parquet.schema_arrow, key, location)
+        for batch in parquet.iter_batches(_BATCH_ROWS, columns=names):
+            yield [batch.column(name) for name in names]
 
 
 def _names(found: pa.Schema, key: pa.Schema, location: str) -> list[str]:

@@ -110,7 +110,8 @@ def _planned(deletes: Mapping[str, Int64s], present: Mapping[str, PresentDeletes
         if data_file not in deletes and any(file.location in shared for file in other.shared_files):
             together[data_file] = other.shared.positions()
     if together:
-        ordered = sorted(together.items(), key=lambda each: each[0].encode())
+        # Python orders text by code points, which is the order of its UTF-8.
+        ordered = [(data_file, together[data_file]) for data_file in sorted(together)]
         return [*alone, _Planned(ordered, (*replaced, *shared.values()))]
     if shared:
         # Each of its data files has a delete file of its own now.

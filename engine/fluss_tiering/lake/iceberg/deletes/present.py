@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from fluss_tiering.lake.damaged_parquet import MISSING, naming_damage
 from fluss_tiering.lake.delete_formats import PATH_COLUMN
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.schema import POSITION_COLUMN
@@ -80,10 +80,15 @@ def present_deletes(place: DeletePlace, live: Mapping[str, Sequence[LakeFile]]) 
 
     def read(parts: Collection[tuple[LakeFile, list[str]]]) -> list[_Found]:
         (first, locations), *_ = parts
-        with _naming(first):
-            if first.vector is None:
+        if first.vector is None:
+            with naming_damage(filesystem, first.location, lambda what: _unreadable(first, what)):
                 return _of_position_file(filesystem, first, locations)
+        try:
             return _of_vectors(filesystem, [(file, location) for file, (location, *_) in parts])
+        except FileNotFoundError:
+            raise _unreadable(first, MISSING) from None
+        except ValueError as error:
+            raise _unreadable(first, f"is damaged: {error}") from None
 
     with naming_expired_credentials(place.io_properties):
         for found in map_on_store(place.location, read, [list(parts.values()) for parts in wanted.values()]):
@@ -165,19 +170,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, np.ndarray]]:
         start = end
 
 
-@contextmanager
-def _naming(file: LakeFile) -> Iterator[None]:
-    """Let the error of a delete file that cannot be read name it."""
-    what = "position delete file" if file.vector is None else "Puffin file"
-    try:
-        yield
-    except FileNotFoundError:
-        raise FlussTieringError(
-            ErrorCode.CORRUPT_DATA,
-            f"the {what} {file.location} is missing, and the lake table refers to it: expected it to be there; "
-            f"{_REMEDY}",
-        ) from None
-    except (ValueError, KeyError, pa.ArrowInvalid) as error:
-        raise FlussTieringError(
-            ErrorCode.CORRUPT_DATA, f"the {what} {file.location} is damaged: {error}; {_REMEDY}"
-        ) from None
+def _unreadable(file: LakeFile, what: str) -> FlussTieringError:
+    kind = "position delete file" if file.vector is None else "Puffin file"
+    expected = ", and the lake table refers to it: expected it to be there" if what == MISSING else ""
+    return FlussTieringError(ErrorCode.CORRUPT_DATA, f"the {kind} {file.location} {what}{expected}; {_REMEDY}")

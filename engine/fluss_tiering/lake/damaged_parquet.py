@@ -1,0 +1,87 @@
+"""Tells a damaged Parquet file from a store that fails: PyArrow raises an OSError for both."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from fluss_tiering.lake.object_store import path_of
+from fluss_tiering.model.errors import FlussTieringError
+
+MISSING: Final = "is missing"
+DAMAGE: Final = (OSError, ValueError, KeyError, pa.ArrowException)
+"""What PyArrow's Parquet reader raises for damaged content. Most of it is an OSError, as for pages and the footer."""
+
+
+@contextmanager
+def naming_damage(
+    filesystem: fs.FileSystem, location: str, error_of: Callable[[str], FlussTieringError]
+) -> Iterator[None]:
+    """Let the error of a Parquet file that is missing or damaged name it. The errors of its store stay as they are.
+
+    Args:
+        filesystem: The file system of the file.
+        location: The location of the file, which the block reads.
+        error_of: Returns the error to raise. It is called with what the file is: `MISSING`, or "is damaged: WHY".
+    """
+    try:
+        yield
+    except FlussTieringError:
+        raise
+    except FileNotFoundError:
+        raise error_of(MISSING) from None
+    except DAMAGE as error:
+        damage = _damage(filesystem, location) if isinstance(error, OSError) else error
+        if damage is None:
+            raise
+        raise error_of(f"is damaged: {' '.join(str(damage).split())}") from None
+
+
+def _damage(filesystem: fs.FileSystem, location: str) -> Exception | None:
+    """Read a file once more. Return why that fails although its store gives all bytes that are asked for."""
+    try:
+        with filesystem.open_input_file(path_of(location)) as opened:
+            source = _WatchedFile(opened)
+            try:
+                with pq.ParquetFile(source) as parquet:
+                    for _ in parquet.iter_batches():
+                        """Each page is read."""
+            except DAMAGE as error:
+                return None if source.failed else error
+    except OSError:
+        """The store cannot open the file any more."""
+    return None
+
+
+class _WatchedFile(io.RawIOBase):
+    """A file that notes whether its store failed."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        super().__init__()
+        self._file = file
+        self.failed = False
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return bytes(self._file.read(None if size < 0 else size))
+        except OSError:
+            self.failed = True
+            raise

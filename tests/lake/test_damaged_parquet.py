@@ -1,0 +1,125 @@
+"""Parquet files that are damaged anywhere, and stores that fail while a sound one is read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+
+from fluss_tiering.lake.damaged_parquet import naming_damage
+from fluss_tiering.lake.moved_deletes import move_paths
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+ROWS = {"file_path": [f"/lake/{number}.parquet" for number in range(9)], "pos": list(range(9))}
+
+
+def sound(compression: str) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table(ROWS), sink, compression=compression)
+    return sink.getvalue()
+
+
+def error_of(what: str) -> FlussTieringError:
+    return FlussTieringError(ErrorCode.CORRUPT_DATA, f"the file {what}")
+
+
+def read(store: Any, location: str) -> dict[str, list[Any]]:
+    with (
+        naming_damage(store, location, error_of),
+        store.open_input_file(location) as source,
+        pq.ParquetFile(source) as parquet,
+    ):
+        return dict(parquet.read().to_pydict())
+
+
+def refusal(function: Callable[[], object]) -> str:
+    """Return the error that a function raises; nothing if it raises none."""
+    try:
+        function()
+    except FlussTieringError as error:
+        return error.message
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def damaged(content: bytes) -> list[bytes]:
+    """Return the file cut off at each byte, and with one byte broken at each place."""
+    broken = [content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :] for at in range(0, len(content), 3)]
+    return [content[:at] for at in range(0, len(content), 7)] + broken
+
+
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+def test_a_file_that_is_damaged_anywhere_is_named(tmp_path: Path, compression: str) -> None:
+    path = tmp_path / "a.parquet"
+    found = set()
+    for content in damaged(sound(compression)):
+        path.write_bytes(content)
+        found.add(refusal(lambda: read(fs.LocalFileSystem(), str(path)))[:20])
+    # A broken byte of a value or of a statistic is not noticed.
+    assert found == {"", "the file is damaged:"}
+
+
+def test_a_delete_file_whose_paths_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    found = set()
+    for content in damaged(sound("zstd")):
+        path.write_bytes(content)
+        found.add(refusal(lambda: move_paths(path, str, lambda *_: None)).partition(": ")[0])
+    assert found == {"", f"the delete file {path} cannot be read"}
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FlussTieringError, match="the file is missing"):
+        read(fs.LocalFileSystem(), str(tmp_path / "a.parquet"))
+
+
+@dataclass
+class Store:
+    """A store of one file, of which some reads fail."""
+
+    content: bytes
+    failing: set[int]
+    reads: int = 0
+
+    def open_input_file(self, _path: str) -> pa.NativeFile:
+        store = self
+
+        class File(io.BytesIO):
+            def read(self, size: int | None = -1) -> bytes:
+                store.reads += 1
+                if store.reads in store.failing:
+                    raise OSError("the store gave no answer")
+                return super().read(size)
+
+        return pa.PythonFile(File(self.content), "r")
+
+
+def test_the_error_of_a_store_stays_as_it_is() -> None:
+    content = sound("zstd")
+    whole = Store(content, set())
+    assert read(whole, "a") == ROWS
+    assert whole.reads >= 2
+    for first in range(1, whole.reads + 1):
+        # The store answers afterwards, fails once more, or fails from then on.
+        for failing in ({first}, {first, first + 1}, {first, first + 2}, set(range(first, 99))):
+            with pytest.raises(OSError, match="gave no answer"):
+                read(Store(content, failing), "a")
+
+
+def test_a_failing_store_is_never_given_as_the_damage() -> None:
+    content = sound("zstd")
+    broken = content[:4] + bytes(20) + content[24:]
+    store = Store(broken, set())
+    with pytest.raises(FlussTieringError, match="the file is damaged: ") as damaged:
+        read(store, "a")
+    for failing in range(1, store.reads + 1):
+        said = refusal(lambda failing=failing: read(Store(broken, {failing}), "a"))
+        assert said == damaged.value.message or "is damaged" not in said
