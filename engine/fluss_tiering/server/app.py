@@ -282,7 +282,7 @@ def _passes(check: Callable[[], None]) -> bool:
 
 
 def _end_process() -> None:
-    logger.critical("tiering server ends at once: it lost the leadership, and something that it waits for hangs")
+    logger.critical("tiering server ends at once: it does not lead, and something that it waits for hangs")
     os._exit(1)
 
 

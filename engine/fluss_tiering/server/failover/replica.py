@@ -31,10 +31,10 @@ from fluss_tiering.server.threads import ServerThreads
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - these are replaced, not bound
 
 _CLOSING_S: Final = 5.0
-"""How long a server that lost the leadership may take to close, before its process ends with all that it holds.
+"""How long a server may take to close after its leadership ended, before its process ends with all that it holds.
 
-The server that takes over waits for the data folder meanwhile. What is cut off by the end of the process is recovered
-as after a kill.
+The leadership is not renewed while a server closes, so that it may end meanwhile. The server that takes over waits for
+the data folder. What is cut off by the end of the process is recovered as after a kill.
 """
 
 OpenActive = Callable[[AsyncExitStack, LeadershipFence, Callable[[], None]], Awaitable[Role]]
@@ -53,8 +53,8 @@ class FailoverReplica:
         listener: The gRPC server.
         open_active: Opens the components of the active server.
         monotonic: A clock in seconds that never goes back, for the leadership.
-        end_process: Ends the process at once. It is called if this server lost the leadership and cannot close; None
-            to wait without end.
+        end_process: Ends the process at once. It is called if this server cannot close although its leadership ended;
+            None to wait without end.
 
     Attributes:
         database_reachable: Whether the last look at the database, or the last renewal, was answered.
@@ -138,6 +138,8 @@ class FailoverReplica:
         self._standby.follow(None, "this server is stopping")
         await self._succession.close()
         if self._store is not None:
+            # A read may wait for an answer, and nobody waits for the read any more.
+            self._store.break_off()
             await self._threads.control(self._store.close)
         self._threads.close()
 
@@ -174,7 +176,9 @@ class FailoverReplica:
             self.waits_for_data_folder = False
             for task in (leading, opening):
                 task.cancel()
-            await asyncio.wait([leading, opening])
+            with self._closing_limit():
+                # What a take-over has opened is closed, and waits for the calls that it began.
+                await asyncio.wait([leading, opening])
         self._standby.follow(None, "this server stopped leading")
         await self._close_active()
         await self._succession.resign()
@@ -202,10 +206,11 @@ class FailoverReplica:
             await self._active.aclose()
 
     def _closing_limit(self) -> AbstractContextManager[None]:
-        """Return a block in which a server closes, whose time is limited if it no longer leads."""
-        if self._leadership.is_valid or self._end_process is None:
+        """Return a block in which a server closes, whose time ends soon after the leadership."""
+        if self._end_process is None:
             return nullcontext()
-        return time_limit(_CLOSING_S, self._end_process)
+        leads_s = self._leadership.remaining_s if self._leadership.is_valid else 0.0
+        return time_limit(leads_s + _CLOSING_S, self._end_process)
 
     def _waits_for_data_folder(self, reason: str) -> None:
         self._standby.follow(None, f"this server is taking over, but {reason}")
