@@ -68,10 +68,12 @@ def test_one_bucket_is_read_by_both_cores(cluster: Tiering, jobs: list[StageJob]
     for table in (keyed, logged):
         cluster.tier(table, claim_timeout_s=60)
         assert cluster.lake_rows(table) == list(rows.items())
-    snapshots, logs = ([work.piece for work in job.work] for job in jobs)
+    # The second stage of the table with a key only writes deletes.
+    read = [job for job in jobs if isinstance(job, StageJob)]
+    snapshots, logs = ([work.piece for work in job.work] for job in read)
     assert {type(piece) for piece in snapshots} == {SnapshotPiece}
     assert {type(piece) for piece in logs} == {LogPiece}
-    assert all(job.tasks >= 2 for job in jobs)
+    assert all(job.tasks >= 2 for job in read)
     assert USER.password not in repr(jobs)
 
     cluster.write(keyed, {3: "changed"})

@@ -211,6 +211,9 @@ def test_a_restarted_driver_of_the_same_lease_reads_the_same_snapshot(lake: Tier
 
     def killed(spark, job, *rest):
         pieces = [work.piece for work in job.work if isinstance(work, PieceWork)]
+        if not pieces:
+            # The second stage of a round, which only writes deletes.
+            return run_stage(spark, job, *rest)
         read.append({each.bucket: each.snapshot.snapshot_id for each in pieces if isinstance(each, SnapshotPiece)})
         if len(read) == 1:
             # As a driver that is killed: nothing of its end is left but silence.
