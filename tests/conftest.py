@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import runpy
 import signal
+import zlib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -45,12 +47,28 @@ def _let_examples_take_any_time() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out versions of Fluss that are not here, or that the marker `fluss_versions` of a test does not name."""
+    """Leave out versions of Fluss that are not here, or that the marker `fluss_versions` of a test does not name.
+
+    A test that several versions can run is a long one with all of them but one, which its name chooses.
+    """
     items[:] = [item for item in items if _can_run(item)]
+    versions: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if version := _version_of(item):
+            versions[item.nodeid.replace(f"fluss-{version}", "")].append(item)
+    for name, same in versions.items():
+        chosen = zlib.crc32(name.encode()) % len(same)
+        for number, item in enumerate(same):
+            if number != chosen:
+                item.add_marker("long")
+
+
+def _version_of(item: pytest.Item) -> str | None:
+    return getattr(item, "callspec", None) and item.callspec.params.get("fluss_version")
 
 
 def _can_run(item: pytest.Item) -> bool:
-    version = getattr(item, "callspec", None) and item.callspec.params.get("fluss_version")
+    version = _version_of(item)
     marker = item.get_closest_marker("fluss_versions")
     return version is None or (VERSIONS[version].why_missing() is None and (marker is None or version in marker.args))
 
