@@ -14,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.fs import LocalFileSystem
 from written_rounds import SCHEMA, WrittenRounds, path_of, write
 
 from fluss_tiering.lake.iceberg import parquet
 from fluss_tiering.lake.iceberg.by_position import data_file_keys
+from fluss_tiering.lake.iceberg.by_position.data_file_keys import read_keys
 from fluss_tiering.lake.protocol import FileContent, LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -175,6 +177,13 @@ def test_a_data_file_whose_keys_cannot_be_read_fails_the_round(
     assert refused.value.code is ErrorCode.CORRUPT_DATA
     assert refused.value.message.startswith(f"the data file {location} {said}")
     assert refused.value.message.endswith("make an older snapshot of the lake table the current one")
+
+
+def test_keys_are_read_in_batches_of_bounded_size(table: WrittenRounds) -> None:
+    location = next(iter(table.live))
+    batches = list(read_keys(LocalFileSystem(), location, pa.schema([SCHEMA.field("id")])))
+    assert [key for (keys,) in batches for key in keys.to_pylist()] == list(range(20))
+    assert max(len(keys) for (keys,) in batches) == 2
 
 
 def test_without_the_live_data_files_a_piece_deletes_by_key(tmp_path: Path) -> None:
