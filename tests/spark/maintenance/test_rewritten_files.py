@@ -180,6 +180,38 @@ def test_delete_files_go_together_with_the_only_data_files_that_have_them(tierin
     assert duckdb_rows(tiering, table) == tiering.lake_rows(table) == rows
 
 
+def test_deletes_of_a_file_of_another_format_stay(tiering: Tiering) -> None:
+    """A delete file for several data files may be about one that is not rewritten."""
+    granularity = {"iceberg.write.delete.granularity": "partition", "iceberg.write.delete.mode": "merge-on-read"}
+    table = tiering.table(properties={**BY_POSITION, **granularity})
+    for step in range(3):
+        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
+        tiering.tier(table)
+    rows = ", ".join(f"({key}, 'orc', 0, -1, TIMESTAMP '2024-01-01 00:00:00Z')" for key in range(100, 140))
+    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.format.default' = 'orc')")
+    tiering.spark.sql(f"INSERT INTO {tiering.name(table)} VALUES {rows}")
+    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.format.default' = 'parquet')")
+    tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id IN (3, 13, 23, 105, 106)")
+    expected = tiering.lake_rows(table)
+    assert (len(expected), delete_files(tiering, table)) == (65, 1)
+    # The ORC file alone is large enough to stay as it is.
+    sizes = {
+        row.file_path: row.file_size_in_bytes
+        for row in tiering.spark.sql(f"SELECT * FROM {tiering.name(table)}.data_files").collect()
+    }
+    orc = next(size for path, size in sizes.items() if path.endswith(".orc"))
+    target = int(orc / 1.2)
+    tiering.spark.sql(
+        f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.target-file-size-bytes' = '{target}')"
+    )
+
+    done = compacted(tiering, table, MaintenanceLimits(min_input_files=2, delete_files=100))
+
+    assert done.rewritten.files >= 2
+    assert any(each.endswith(".orc") for each in data_files(tiering, table))
+    assert tiering.lake_rows(table) == expected
+
+
 def test_the_lineage_of_rows_stays_as_it_was(tiering: Tiering) -> None:
     table = tiering.table(properties=BY_POSITION)
     tiering.write(table, named(range(20), "first"))

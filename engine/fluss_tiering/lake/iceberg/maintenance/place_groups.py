@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -90,7 +90,8 @@ def planned_rewrite(
     where = None if partitions is None else in_partitions(spark, table, partitions)
     groups = _groups(spark, table, where, options)
     places: dict[LakePlace, list[LiveDataFile]] = defaultdict(list)
-    for file in live_data_files(jvm_of(spark), table, lake.base(), where):
+    listed = list(live_data_files(jvm_of(spark), table, lake.base(), where))
+    for file in listed:
         place = lake.place_of(file)
         if place is not None:
             places[place].append(file)
@@ -110,7 +111,7 @@ def planned_rewrite(
         PlaceRewriter(writer),
         tuple(work),
         tuple(old),
-        _only_for({str(file.location()) for file in old}, places),
+        _only_for({str(file.location()) for file in old}, listed),
         sum(int(file.fileSizeInBytes()) for file in old),
     )
 
@@ -168,11 +169,11 @@ def _groups(
     return groups
 
 
-def _only_for(rewritten: set[str], places: Mapping[LakePlace, Sequence[LiveDataFile]]) -> tuple[LakeFile, ...]:
-    """Return the delete files that delete rows of no other data files."""
+def _only_for(rewritten: set[str], listed: Iterable[LiveDataFile]) -> tuple[LakeFile, ...]:
+    """Return the delete files that delete rows of no other data files, among them files that our tasks do not read."""
     files: dict[tuple[str, int], LakeFile] = {}
     needed: set[tuple[str, int]] = set()
-    for file in (each for live in places.values() for each in live):
+    for file in listed:
         for delete in file.deletes:
             key = delete.location, delete.vector.offset if delete.vector else 0
             files[key] = delete
