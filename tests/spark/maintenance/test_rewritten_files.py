@@ -212,6 +212,39 @@ def test_deletes_of_a_file_of_another_format_stay(tiering: Tiering) -> None:
     assert tiering.lake_rows(table) == expected
 
 
+def test_spark_rewrites_what_has_avro_delete_files(tiering: Tiering, by_spark: list[str]) -> None:
+    table = tiering.table(properties={**BY_POSITION, "iceberg.write.delete.mode": "merge-on-read"})
+    for step in range(3):
+        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
+        tiering.tier(table)
+    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.delete.format.default' = 'avro')")
+    tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id IN (3, 13)")
+    expected = tiering.lake_rows(table)
+
+    assert compacted(tiering, table).rewritten.files == 3
+
+    assert len(by_spark) == 1
+    by_spark.clear()
+    assert tiering.lake_rows(table) == duckdb_rows(tiering, table) == expected
+
+
+def test_a_null_in_a_partition_column_stays_null(tiering: Tiering, by_spark: list[str]) -> None:
+    columns = (Column("day", DataType.parse("STRING")), Column("v", DataType.parse("INT")))
+    descriptor = TableDescriptor(columns, (), (), 1, {"table.datalake.enabled": "true"}, partition_keys=("day",))
+    table = tiering.client.create_table(TablePath("types", "null_partition"), descriptor)
+    write(tiering, table, [{"day": "None", "v": 1}])
+    tiering.tier(table)
+    for number in range(3):
+        row = f"CAST(NULL AS STRING), {number}, 0, -1, TIMESTAMP '2024-01-01 00:00:00Z'"
+        tiering.spark.sql(f"INSERT INTO {tiering.name(table)} SELECT {row}")
+
+    assert compacted(tiering, table).rewritten.files == 3
+
+    by_spark.clear()
+    days = tiering.spark.sql(f"SELECT day FROM {tiering.name(table)}").collect()
+    assert sorted(str(row.day is None) for row in days) == ["False", "True", "True", "True"]
+
+
 def test_the_lineage_of_rows_stays_as_it_was(tiering: Tiering) -> None:
     table = tiering.table(properties=BY_POSITION)
     tiering.write(table, named(range(20), "first"))
@@ -282,7 +315,7 @@ def test_values_of_columns_that_only_the_lake_table_has_are_kept(tiering: Tierin
     assert sorted(map(tuple, notes), key=str) == [(0, None), (1, "mine"), (1, None), (2, None)]
 
 
-@pytest.mark.parametrize("what", ["missing", "damaged", "rows missing"])
+@pytest.mark.parametrize("what", ["missing", "damaged", "damaged inside", "rows missing"])
 def test_a_data_file_that_cannot_be_read_stops_the_rewrite(tiering: Tiering, what: str) -> None:
     table = tiering.table(properties=BY_POSITION)
     for step in range(3):
@@ -294,6 +327,8 @@ def test_a_data_file_that_cannot_be_read_stops_the_rewrite(tiering: Tiering, wha
         path.unlink()
     elif what == "damaged":
         path.write_bytes(content[:-100])
+    elif what == "damaged inside":
+        path.write_bytes(content[:4] + b"\xff" * (len(content) - 12) + content[-8:])
     else:
         pq.write_table(rows.slice(1), path)
     on_disk = tiering.files_on_disk(table)
@@ -302,7 +337,7 @@ def test_a_data_file_that_cannot_be_read_stops_the_rewrite(tiering: Tiering, wha
 
     assert done.error is not None
     assert str(path) in done.error
-    assert {"missing": "is missing", "damaged": "is damaged", "rows missing": "has 9 rows"}[what] in done.error
+    assert {"missing": "is missing", "rows missing": "has 9 rows"}.get(what, "is damaged") in done.error
     assert "restore it from a backup" in done.error
     assert tiering.files_on_disk(table) == on_disk
     path.write_bytes(content)

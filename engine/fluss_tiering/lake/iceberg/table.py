@@ -275,6 +275,9 @@ class IcebergTable:
         """Return the place of a data file; None if no place has it, or if executors do not read its format."""
         if not self._by_bucket or file.spec_id != self._spec["spec-id"] or file.file_format != "PARQUET":
             return None
+        if None in file.partition:
+            # Only somebody else can have written rows without a value of a partition key.
+            return None
         *values, bucket = file.partition
         return int(bucket), tuple(map(str, values))
 

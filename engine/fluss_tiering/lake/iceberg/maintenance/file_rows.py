@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from fluss_tiering.formats.micros import column_of
+from fluss_tiering.lake.damaged_parquet import naming_damage
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.iceberg.field_ids import FIELD_ID, parts_of
 from fluss_tiering.lake.object_store import path_of
@@ -129,22 +130,18 @@ def first_offset(filesystem: fs.FileSystem, file: LiveDataFile) -> int:
 
 @contextmanager
 def _opened(filesystem: fs.FileSystem, file: LiveDataFile) -> Iterator[pq.ParquetFile]:
-    try:
-        # A store answers a few large requests sooner than one for each column.
-        remote = not isinstance(filesystem, fs.LocalFileSystem)
-        with (
-            filesystem.open_input_file(path_of(file.location)) as source,
-            pq.ParquetFile(source, pre_buffer=remote) as parquet,
-        ):
-            if parquet.metadata.num_rows != file.rows:
-                raise _unreadable(
-                    file.location, f"has {parquet.metadata.num_rows} rows, and the lake table says {file.rows}"
-                )
-            yield parquet
-    except FileNotFoundError:
-        raise _unreadable(file.location, "is missing") from None
-    except pa.ArrowInvalid as error:
-        raise _unreadable(file.location, f"is damaged: {error}") from None
+    # A store answers a few large requests sooner than one for each column.
+    remote = not isinstance(filesystem, fs.LocalFileSystem)
+    with (
+        naming_damage(filesystem, file.location, lambda what: _unreadable(file.location, what)),
+        filesystem.open_input_file(path_of(file.location)) as source,
+        pq.ParquetFile(source, pre_buffer=remote) as parquet,
+    ):
+        if parquet.metadata.num_rows != file.rows:
+            raise _unreadable(
+                file.location, f"has {parquet.metadata.num_rows} rows, and the lake table says {file.rows}"
+            )
+        yield parquet
 
 
 def _batch_rows(metadata: pq.FileMetaData) -> int:

@@ -24,6 +24,8 @@ from fluss_tiering.lake.iceberg.maintenance.rewrites import PartitionValues, Rew
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFile, LakePlace, LiveDataFile
 
+_UNREAD: Final = (".avro", ".orc")
+"""What the names of delete files end with that our tasks do not read."""
 _WITH_LINEAGE: Final = 3
 """The first format version whose rows have ids, which a rewrite keeps."""
 
@@ -124,7 +126,7 @@ def _by_place(
         file.location: (place, number)
         for place, files in places.items()
         for number, file in enumerate(files)
-        if not file.has_equality_deletes
+        if not file.has_equality_deletes and not any(each.location.endswith(_UNREAD) for each in file.deletes)
     }
     found: dict[LakePlace, list[tuple[int, ...]]] = defaultdict(list)
     for group in groups:
