@@ -24,11 +24,17 @@ def with_field_ids(field: Mapping[str, Any], kind: pa.DataType) -> pa.Field:
     return _field(field["name"], field["id"], field["type"], kind, required=field["required"])
 
 
+def id_of(field: pa.Field) -> bytes | None:
+    """Return the id of an Arrow field; None if it has none."""
+    found: bytes | None = (field.metadata or {}).get(FIELD_ID.encode())
+    return found
+
+
 def all_ids(fields: Iterable[pa.Field]) -> frozenset[str]:
     """Return the ids of Arrow fields and of everything in them."""
     found: set[str] = set()
     for field in fields:
-        number = (field.metadata or {}).get(FIELD_ID.encode())
+        number = id_of(field)
         if number is not None:
             found.add(number.decode())
         found |= all_ids(parts_of(field.type))

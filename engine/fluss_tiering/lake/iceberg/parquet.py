@@ -168,8 +168,7 @@ class ParquetPieceWriter:
                 column_of(pa.int64(), offsets),
                 column_of(pa.timestamp("us", "UTC"), timestamps_ms * _MICROS_PER_MILLI),
             ]
-        with naming_expired_credentials(self._io_properties):
-            self._data.write(columns)
+        self.write_columns(columns)
 
     def write_columns(self, columns: Sequence[pa.Array]) -> None:
         """Add rows that have all columns of the schema of data files."""

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from fluss_tiering.lake.damaged_parquet import naming_damage
+from fluss_tiering.lake.iceberg.field_ids import id_of
 from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _BATCH_ROWS: Final = 1 << 16
-_FIELD_ID: Final = b"PARQUET:field_id"
 
 
 def read_keys(filesystem: fs.FileSystem, location: str, key: pa.Schema) -> Iterator[Sequence[pa.Array]]:
@@ -39,15 +39,11 @@ def read_keys(filesystem: fs.FileSystem, location: str, key: pa.Schema) -> Itera
 
 
 def _names(found: pa.Schema, key: pa.Schema, location: str) -> list[str]:
-    names = {_field_id(field): field.name for field in found}
-    lacking = [field.name for field in key if _field_id(field) not in names]
+    names = {id_of(field): field.name for field in found}
+    lacking = [field.name for field in key if id_of(field) not in names]
     if lacking:
         raise _unreadable(location, f"lacks the key columns {', '.join(lacking)}")
-    return [names[_field_id(field)] for field in key]
-
-
-def _field_id(field: pa.Field) -> bytes | None:
-    return (field.metadata or {}).get(_FIELD_ID)
+    return [names[id_of(field)] for field in key]
 
 
 def _unreadable(location: str, what: str) -> FlussTieringError:

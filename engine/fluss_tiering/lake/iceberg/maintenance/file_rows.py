@@ -16,7 +16,7 @@ from pyarrow import fs
 from fluss_tiering.formats.micros import column_of
 from fluss_tiering.lake.damaged_parquet import naming_damage
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
-from fluss_tiering.lake.iceberg.field_ids import FIELD_ID, parts_of
+from fluss_tiering.lake.iceberg.field_ids import FIELD_ID, id_of, parts_of
 from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.lake.protocol import LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -93,8 +93,7 @@ def read_rows(
             if start < end:
                 kept = np.ones(batch.num_rows, np.uint8)
                 kept[positions[start:end] - first] = 0
-                # `pa.array` would load pandas.
-                mask = pa.Array.from_buffers(pa.uint8(), len(kept), [None, pa.py_buffer(kept)]).cast(pa.bool_())
+                mask = column_of(pa.uint8(), kept).cast(pa.bool_())
                 columns = [pc.filter(column, mask) for column in columns]
             first += batch.num_rows
             yield columns
@@ -153,12 +152,12 @@ def _batch_rows(metadata: pq.FileMetaData) -> int:
 
 def _names(found: pa.Schema, wanted: pa.Schema, location: str) -> list[str | None]:
     """Return the file's name of each wanted column; None for a column that the file lacks."""
-    by_id = {_id(field): field for field in found}
+    by_id = {id_of(field): field for field in found}
     if None in by_id or len(by_id) < len(found):
         raise UnknownLayoutError(f"the data file {location} has columns without ids")
     names: list[str | None] = []
     for field in wanted:
-        own = by_id.get(_id(field))
+        own = by_id.get(id_of(field))
         if own is None and not field.nullable:
             raise _unreadable(location, f"lacks the column {field.name}, which is never null")
         if own is not None and _ids_below(own.type) != _ids_below(field.type):
@@ -167,13 +166,9 @@ def _names(found: pa.Schema, wanted: pa.Schema, location: str) -> list[str | Non
     return names
 
 
-def _id(field: pa.Field) -> bytes | None:
-    return (field.metadata or {}).get(FIELD_ID.encode())
-
-
 def _ids_below(kind: pa.DataType) -> list[object]:
     """Return the ids of all parts of a type, in their order."""
-    return [(_id(part), _ids_below(part.type)) for part in parts_of(kind)]
+    return [(id_of(part), _ids_below(part.type)) for part in parts_of(kind)]
 
 
 def _unreadable(location: str, what: str) -> FlussTieringError:
