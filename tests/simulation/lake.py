@@ -196,6 +196,13 @@ class Handle:
     def specs(self) -> object:
         return None
 
+    def schema(self) -> None:
+        return None
+
+    def spec(self) -> SimpleNamespace:
+        """Return the spec of a table without partition keys, whose only field is the bucket."""
+        return SimpleNamespace(fields=lambda: ["bucket"])
+
     def currentSnapshot(self) -> Node | None:
         return None if self.head is None else Node(self.head)
 
@@ -451,7 +458,9 @@ class NoStatistics:
         return file
 
 
-def live_data_files(_jvm: object, handle: Handle, snapshot_id: int | None) -> Iterator[LiveDataFile]:
+def live_data_files(
+    _jvm: object, handle: Handle, snapshot_id: int | None, where: None = None
+) -> Iterator[LiveDataFile]:
     """Yield the data files of a snapshot. The lake table uses this function instead of that of `deletes`."""
     node = None if snapshot_id is None else handle.node(snapshot_id)
     for number, files in node.files.buckets.items() if node else ():

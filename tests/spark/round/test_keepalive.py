@@ -206,7 +206,7 @@ def test_what_cannot_be_released_when_the_application_ends_is_left_to_its_expiry
         part.hold(set(pinned.snapshots))
         part.release(releaser)
 
-    assert "lease never released keeps 1 buckets until it expires" in caplog.text
+    assert "lease never released keeps 1 bucket until it expires" in caplog.text
 
 
 # L7
