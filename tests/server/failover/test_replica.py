@@ -1,179 +1,26 @@
-"""One of several servers, in this process and on a real PostgreSQL: what it opens, serves and closes, and when."""
+"""One of several servers, in this process and on a real PostgreSQL: what it opens and serves, and when."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import grpc
-import grpc.aio
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from replica_servers import LEASE_MS, READ, SHORT_LEASE_MS, Server, until, write
 from structlog.testing import capture_logs
 
 from certificates import Authority
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.failover import replica as replica_module
-from fluss_tiering.server.failover.leadership import LeadershipFence
 from fluss_tiering.server.failover.replica import FailoverReplica
-from fluss_tiering.server.rpc.listener import RpcListener
-from fluss_tiering.server.rpc.roles import Role, bytes_handler
 from fluss_tiering.server.settings import load_settings
 from fluss_tiering.server.store.note import StoreKind, note_database
-from fluss_tiering.server.store.store import SqlTieringStore
 from postgres_support import Postgres, socket_of, through
 from tcp_proxy import TcpProxy
 from waiting import WAIT_S
-
-LEASE_MS = 8000
-"""So long that a busy machine renews it in time."""
-SHORT_LEASE_MS = 2000
-"""For tests in which the leadership lapses: if it lapses once more, they go on all the same."""
-METHOD = "/fluss_tiering.v1.Tables/ListTables"
-READ = "/fluss_tiering.v1.KvSnapshotLeases/ListKvSnapshotLeases"
-SERVICE = "fluss_tiering.v1.Tables"
-
-
-async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
-
-
-@dataclass
-class Active:
-    """Stands for the components of an active server: a role that answers, and a store behind the fence."""
-
-    name: str
-    check: Callable[[], None]
-    fence: LeadershipFence
-    store: SqlTieringStore
-    server_id: str | None = None
-    streams_ended: bool = False
-    closed: bool = False
-
-    def handler(self, method: str) -> Any:
-        async def answer(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-            del context
-            async for request in requests:
-                yield f"{self.name}: ".encode() + request
-
-        del method
-        return bytes_handler(answer)
-
-    def end_streams(self) -> None:
-        self.streams_ended = True
-
-
-@dataclass
-class Server:
-    """A server whose components are opened by the test."""
-
-    name: str
-    folder: Path
-    url: str
-    identity: Any = None
-    lease_ms: int = LEASE_MS
-    tls: Mapping[str, Path] = field(default_factory=dict)
-    opened: list[Active] = field(default_factory=list)
-    process_ended: threading.Event = field(default_factory=threading.Event)
-    before_opening: Callable[[], Awaitable[None]] | None = None
-    on_unwinding: Callable[[], None] | None = None
-    before_closing: Callable[[], None] | None = None
-    closed: bool = False
-
-    def make(self) -> None:
-        settings = load_settings(data_dir=self.folder, port=0, leader_lease=self.lease_ms, **self.tls)
-        self.listener = RpcListener(settings)
-        self.replica = FailoverReplica(
-            settings,
-            self.url,
-            backend=SimpleNamespace(identity=lambda: self.identity),  # type: ignore[arg-type]
-            listener=self.listener,
-            open_active=self._open,
-            monotonic=time.monotonic,
-            end_process=self.process_ended.set,
-        )
-
-    async def start(self) -> None:
-        self.make()
-        await self.listener.start()
-        await self.replica.start()
-
-    async def end(self) -> None:
-        try:
-            with suppress(FlussTieringError):
-                await self.replica.stop()
-            if not self.closed:
-                await self.replica.close()
-        finally:
-            await self.listener.stop(0)
-
-    async def health(self) -> str:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.listener.port}") as channel:
-            answer = await health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest(service=SERVICE), timeout=20
-            )
-        return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-
-    async def call(self, method: str = METHOD) -> bytes | str:
-        """Return the answer to a call, or why there was none."""
-        address, options = f"127.0.0.1:{self.listener.port}", [("grpc.enable_retries", 0)]
-        if self.tls:
-            trusted = grpc.ssl_channel_credentials(self.tls["tls_ca_file"].read_bytes())
-            opened = grpc.aio.secure_channel(address, trusted, options)
-        else:
-            opened = grpc.aio.insecure_channel(address, options)
-        async with opened as channel:
-            try:
-                return bytes(await channel.unary_unary(method)(b"", timeout=20))  # type: ignore[misc]
-            except grpc.aio.AioRpcError as error:
-                return str(error.details())
-
-    async def _open(self, stack: AsyncExitStack, fence: LeadershipFence, check: Callable[[], None]) -> Role:
-        if self.on_unwinding is not None:
-            stack.callback(self.on_unwinding)
-        if self.before_opening is not None:
-            await self.before_opening()
-        store = await asyncio.to_thread(SqlTieringStore.open, self.url, fence)
-        active = Active(self.name, check, fence, store)
-        stack.callback(self._close, active)
-        self.opened.append(active)
-        return active
-
-    def _close(self, active: Active) -> None:
-        if self.before_closing is not None:
-            self.before_closing()
-        active.closed = True
-        active.store.close()
-
-
-@pytest.fixture
-async def server(tmp_path: Path, postgres_url: str) -> AsyncIterator[Callable[..., Server]]:
-    made: list[Server] = []
-
-    def make(name: str, url: str = postgres_url, **options: Any) -> Server:
-        made.append(Server(name, tmp_path / name, url, **options))
-        return made[-1]
-
-    yield make
-    for each in reversed(made):
-        if hasattr(each, "replica"):
-            await each.end()
-
-
-def write(active: Active, token: int) -> None:
-    with active.store.transaction() as transaction:
-        transaction.put_attempt_token(token)
 
 
 async def test_a_server_alone_leads_when_its_start_has_returned(
@@ -359,109 +206,6 @@ async def test_what_prevents_a_take_over_ends_the_start(server: Callable[..., Se
     with pytest.raises(FlussTieringError, match="nothing that can be read"):
         await one.start()
     assert not one.replica.waits_for_data_folder
-
-
-@pytest.mark.parametrize("lost", [True, False])
-async def test_only_a_server_that_leads_no_longer_is_ended_if_it_cannot_close(
-    server: Callable[..., Server], postgres: Postgres, monkeypatch: pytest.MonkeyPatch, lost: bool
-) -> None:  # D1
-    monkeypatch.setattr(replica_module, "_CLOSING_S", 0.05)
-    one = server("one")
-    await one.start()
-
-    def hang() -> None:
-        if lost:
-            assert one.process_ended.wait(WAIT_S)
-        else:
-            time.sleep(0.5)
-
-    one.before_closing = hang
-    if lost:
-        postgres.execute("UPDATE server_leader SET generation = generation + 1", one.url)
-        with pytest.raises(FlussTieringError):
-            await one.replica.wait_until_lost()
-    await one.replica.stop()
-    assert one.process_ended.is_set() is lost
-    assert one.opened[0].closed
-
-
-async def test_a_server_is_ended_if_its_leadership_lapses_while_it_closes_and_a_call_of_the_database_hangs(
-    server: Callable[..., Server], postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # D1
-    monkeypatch.setattr(replica_module, "_CLOSING_S", 0.05)
-    with TcpProxy(socket_of(postgres_url)) as network:
-        one = server("one", through(network.port, postgres_url), lease_ms=SHORT_LEASE_MS)
-        await one.start()
-        network.cut()
-        assert one.replica.is_active
-        hanging = threading.Thread(target=write_in_vain, args=(one.opened[0],), daemon=True)
-        hanging.start()
-
-        def join() -> None:
-            # The process would be gone.
-            assert one.process_ended.wait(WAIT_S)
-            network.drop_connections()
-            hanging.join(WAIT_S)
-
-        one.before_closing = join
-        await one.replica.stop()
-        assert one.process_ended.is_set()
-        assert not one.replica.is_active
-        network.mend()
-
-
-async def test_a_waiting_server_ends_although_a_read_of_the_database_hangs(
-    server: Callable[..., Server], postgres_url: str
-) -> None:  # D1
-    with TcpProxy(socket_of(postgres_url)) as network:
-        first, second = server("first"), server("second", through(network.port, postgres_url))
-        await first.start()
-        await second.start()
-        store = second.replica._store
-        assert store is not None, "it has looked whether the database is that of its storage"
-        network.cut()
-        # As for a call that reads, which only a server asks that sees no active one.
-        reading = asyncio.ensure_future(second.replica._threads.control(store.has_statuses))
-        await until(lambda: second.replica._threads.turns._begun)
-        second.closed = True
-        await second.replica.stop()
-        await asyncio.wait_for(second.replica.close(), WAIT_S)
-        with pytest.raises(FlussTieringError) as failed:
-            await reading
-        assert failed.value.code is ErrorCode.UNAVAILABLE
-
-
-def write_in_vain(active: Active) -> None:
-    with suppress(FlussTieringError):
-        write(active, 7)
-
-
-async def test_a_server_is_ended_if_its_leadership_lapses_while_it_takes_over_and_a_call_of_the_database_hangs(
-    server: Callable[..., Server], postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # D1
-    monkeypatch.setattr(replica_module, "_CLOSING_S", 0.05)
-    with TcpProxy(socket_of(postgres_url)) as network:
-        one = server("one", through(network.port, postgres_url), lease_ms=SHORT_LEASE_MS)
-        unwound = asyncio.Event()
-
-        async def hang() -> None:
-            network.cut()
-            await asyncio.Event().wait()
-
-        def join() -> None:
-            # As the threads are joined of which one waits for the database.
-            assert one.process_ended.wait(WAIT_S)
-            unwound.set()
-
-        one.before_opening, one.on_unwinding = hang, join
-        starting = asyncio.ensure_future(one.start())
-        await asyncio.wait_for(unwound.wait(), 2 * WAIT_S)
-        assert one.process_ended.is_set()
-        assert not one.replica.is_active
-        network.mend()
-        one.before_opening = one.on_unwinding = None
-        await starting
-        assert len(one.opened) == 1
 
 
 @pytest.mark.parametrize("used_with", StoreKind)

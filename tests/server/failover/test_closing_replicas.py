@@ -1,0 +1,121 @@
+"""One of several servers, in this process and on a real PostgreSQL: how it ends what it serves, or is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from replica_servers import SHORT_LEASE_MS, Active, Server, until, write
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.failover import replica as replica_module
+from postgres_support import Postgres, socket_of, through
+from tcp_proxy import TcpProxy
+from waiting import WAIT_S
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_only_a_server_that_leads_no_longer_is_ended_if_it_cannot_close(
+    server: Callable[..., Server], postgres: Postgres, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:  # D1
+    monkeypatch.setattr(replica_module, "_CLOSING_S", 0.05)
+    one = server("one")
+    await one.start()
+
+    def hang() -> None:
+        if lost:
+            assert one.process_ended.wait(WAIT_S)
+        else:
+            time.sleep(0.5)
+
+    one.before_closing = hang
+    if lost:
+        postgres.execute("UPDATE server_leader SET generation = generation + 1", one.url)
+        with pytest.raises(FlussTieringError):
+            await one.replica.wait_until_lost()
+    await one.replica.stop()
+    assert one.process_ended.is_set() is lost
+    assert one.opened[0].closed
+
+
+async def test_a_server_is_ended_if_its_leadership_lapses_while_it_closes_and_a_call_of_the_database_hangs(
+    server: Callable[..., Server], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # D1
+    monkeypatch.setattr(replica_module, "_CLOSING_S", 0.05)
+    with TcpProxy(socket_of(postgres_url)) as network:
+        one = server("one", through(network.port, postgres_url), lease_ms=SHORT_LEASE_MS)
+        await one.start()
+        network.cut()
+        assert one.replica.is_active
+        hanging = threading.Thread(target=write_in_vain, args=(one.opened[0],), daemon=True)
+        hanging.start()
+
+        def join() -> None:
+            # The process would be gone.
+            assert one.process_ended.wait(WAIT_S)
+            network.drop_connections()
+            hanging.join(WAIT_S)
+
+        one.before_closing = join
+        await one.replica.stop()
+        assert one.process_ended.is_set()
+        assert not one.replica.is_active
+        network.mend()
+
+
+async def test_a_waiting_server_ends_although_a_read_of_the_database_hangs(
+    server: Callable[..., Server], postgres_url: str
+) -> None:  # D1
+    with TcpProxy(socket_of(postgres_url)) as network:
+        first, second = server("first"), server("second", through(network.port, postgres_url))
+        await first.start()
+        await second.start()
+        store = second.replica._store
+        assert store is not None, "it has looked whether the database is that of its storage"
+        network.cut()
+        # As for a call that reads, which only a server asks that sees no active one.
+        reading = asyncio.ensure_future(second.replica._threads.control(store.has_statuses))
+        await until(lambda: second.replica._threads.turns._begun)
+        second.closed = True
+        await second.replica.stop()
+        await asyncio.wait_for(second.replica.close(), WAIT_S)
+        with pytest.raises(FlussTieringError) as failed:
+            await reading
+        assert failed.value.code is ErrorCode.UNAVAILABLE
+
+
+def write_in_vain(active: Active) -> None:
+    with suppress(FlussTieringError):
+        write(active, 7)
+
+
+async def test_a_server_is_ended_if_its_leadership_lapses_while_it_takes_over_and_a_call_of_the_database_hangs(
+    server: Callable[..., Server], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # D1
+    monkeypatch.setattr(replica_module, "_CLOSING_S", 0.05)
+    with TcpProxy(socket_of(postgres_url)) as network:
+        one = server("one", through(network.port, postgres_url), lease_ms=SHORT_LEASE_MS)
+        unwound = asyncio.Event()
+
+        async def hang() -> None:
+            network.cut()
+            await asyncio.Event().wait()
+
+        def join() -> None:
+            # As the threads are joined of which one waits for the database.
+            assert one.process_ended.wait(WAIT_S)
+            unwound.set()
+
+        one.before_opening, one.on_unwinding = hang, join
+        starting = asyncio.ensure_future(one.start())
+        await asyncio.wait_for(unwound.wait(), 2 * WAIT_S)
+        assert one.process_ended.is_set()
+        assert not one.replica.is_active
+        network.mend()
+        one.before_opening = one.on_unwinding = None
+        await starting
+        assert len(one.opened) == 1
