@@ -157,9 +157,9 @@ def test_the_attempt_of_the_task_is_in_the_names(tmp_path: Path, monkeypatch: py
     """Two attempts at a task may run at the same time."""
     table = WrittenRounds(tmp_path, 2)
     rows_after(table, 2)
-    context = TaskContext()
-    context._taskAttemptId = 17
-    monkeypatch.setattr(TaskContext, "_taskContext", context)
+    # There is one context in a process.
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+    TaskContext()._taskAttemptId = 17
     location = table.location()
     (file,) = rewritten(table, [(0, 1)], location=location)
     assert file.location == f"{location}-17-000-00000.parquet"
