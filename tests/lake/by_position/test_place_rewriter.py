@@ -15,7 +15,8 @@ from pyspark import TaskContext
 from written_rounds import SCHEMA, WrittenRounds, path_of
 
 from fluss_tiering.lake.iceberg import parquet
-from fluss_tiering.lake.iceberg.maintenance.file_rows import Lineage
+from fluss_tiering.lake.iceberg.maintenance import place_rewriter
+from fluss_tiering.lake.iceberg.maintenance.file_rows import Lineage, read_rows
 from fluss_tiering.lake.iceberg.maintenance.place_rewriter import NewFiles, PlaceRewriter, PlaceWork
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
 from fluss_tiering.lake.key_index import IndexStore, KeyIndex, Place, read_state, state_snapshots
@@ -254,6 +255,33 @@ def test_a_damaged_file_leaves_nothing_behind(two_groups: tuple[WrittenRounds, P
     assert table.read() == table.rows
 
 
+@pytest.mark.parametrize("gone", ["the new file", "the folder of the lake"])
+def test_the_first_error_is_told_if_new_files_cannot_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    table = WrittenRounds(tmp_path, 2)
+    rows_after(table, 2)
+    live = tuple(table.live.values())
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    before = on_disk(tmp_path)
+
+    def fail(filesystem: Any, file: LiveDataFile, *arguments: Any) -> Iterator[Any]:
+        if file == live[0]:
+            return read_rows(filesystem, file, *arguments)
+        if gone == "the new file":
+            (new,) = set(on_disk(tmp_path)) - set(before)
+            new.unlink()
+        else:
+            seen.rmdir()
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(place_rewriter, "read_rows", fail)
+    writer = replace(table.writer(), shared_folder=f"file://{seen}")
+    with pytest.raises(OSError, match="the disk is gone"):
+        PlaceRewriter(writer)(PlaceWork(0, (), table.location(), live, ((0,), (1,))))
+
+
 def test_what_was_written_of_a_file_goes_if_the_rest_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,14 +308,13 @@ def test_deletes_of_rows_that_do_not_exist_are_refused(two_groups: tuple[Written
     wrong = replace(deletes, referenced=(work.live[2].location,))
     live = list(work.live)
     live[2] = replace(live[2], deletes=(*live[2].deletes, wrong))
-    left = sum(each.rows for each in live[2:]) - sum(
-        len({*positions(live[number])}) for number in (2, 3) if live[number].deletes
-    )
+    left = sum(each.rows - len({*positions(each)}) for each in live)
     with pytest.raises(FlussTieringError) as error:
-        PlaceRewriter(table.writer())(replace(work, live=tuple(live)))
+        PlaceRewriter(table.writer())(replace(work, live=tuple(live), groups=((0, 1, 2, 3),)))
     assert error.value.code is ErrorCode.CORRUPT_DATA
+    named = ", ".join(each.location for each in live[:3])
     assert error.value.message == (
-        f"the data files {live[2].location}, {live[3].location} have {left + 1} rows that are not deleted, expected "
+        f"the data files {named} have {left + 1} rows that are not deleted, expected "
         f"{left}: a delete file names rows that do not exist; nothing was changed"
     )
 
@@ -310,6 +337,10 @@ def test_an_executor_that_does_not_see_the_lake_or_has_no_credentials_says_so(
         rewrite(shared_folder=f"file://{table.folder}/nowhere")
     with pytest.raises(ExpiredCredentialsError, match="they expired at"):
         rewrite(io_properties={"s3.session-token-expires-at-ms": "1"})
+    # Another error of the store stays as it is.
+    plain_file = path_of(work.live[0].location)
+    with pytest.raises(NotADirectoryError):
+        PlaceRewriter(table.writer())(replace(work, location=f"file://{plain_file}/folder/new"))
 
 
 def test_a_writer_that_deletes_by_key_keeps_no_index(tmp_path: Path) -> None:

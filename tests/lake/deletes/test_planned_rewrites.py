@@ -17,7 +17,6 @@ from fluss_tiering.lake.iceberg.maintenance.file_rows import Lineage
 from fluss_tiering.lake.iceberg.maintenance.place_groups import PlannedRewrite, can_rewrite, planned_rewrite
 from fluss_tiering.lake.iceberg.maintenance.rewrites import PartitionValues, Rewritten
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
 from judges import DUCKDB, PYICEBERG, SPARK
 
@@ -69,9 +68,9 @@ def test_only_the_named_partitions_are_rewritten(spark: Any, tmp_path: Path, ver
     (work,) = plan.places
     assert (work.bucket, work.partition_values, work.groups) == (0, TUESDAY, ((0, 1),))
     assert {each.location for each in work.live} == {third, fourth}
-    assert path_of(work.location).startswith(str(tmp_path))
-    assert "/day=tue/" in work.location
-    assert "/compacted-" in work.location
+    folder, _, name = work.location.rpartition("/")
+    assert folder == third.rpartition("/")[0]
+    assert name.startswith("compacted-")
     assert plan.bytes == before[third] + before[fourth]
     (new,) = plan.rewriter(work).files
     assert plan.commit(lake, [new]) == Rewritten(2, plan.bytes, 1, 1)
