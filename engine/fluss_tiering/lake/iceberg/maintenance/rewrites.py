@@ -179,7 +179,12 @@ def in_partitions(spark: SparkSession, table: JavaObject, partitions: Sequence[P
     names = [str(table.schema().findColumnName(field.sourceId())) for field in table.spec().fields()]
     transforms = [str(field.transform()) for field in table.spec().fields()]
     each = [_exactly(expressions, names, transforms, values) for values in partitions]
-    return reduce(getattr(expressions, "or"), each)
+    either = getattr(expressions, "or")
+    # Iceberg visits an expression by recursion, which must not become as deep as there are partitions.
+    while len(each) > 1:
+        odd = each[len(each) // 2 * 2 :]
+        each = [*map(either, each[::2], each[1::2]), *odd]
+    return each[0]
 
 
 def _exactly(
