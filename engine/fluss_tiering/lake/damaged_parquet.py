@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from fluss_tiering.lake.object_store import path_of
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 MISSING: Final = "is missing"
 DAMAGE: Final = (OSError, ValueError, KeyError, pa.ArrowException)
@@ -41,6 +41,20 @@ def naming_damage(
         if damage is None:
             raise
         raise error_of(f"is damaged: {' '.join(str(damage).split())}") from None
+
+
+def unreadable_data_file(location: str, what: str) -> FlussTieringError:
+    """Return the error of a data file that cannot be read.
+
+    Args:
+        location: The location of the file.
+        what: What is wrong with the file, as what `naming_damage` says.
+    """
+    return FlussTieringError(
+        ErrorCode.CORRUPT_DATA,
+        f"the data file {location} {what}: expected the Parquet file that the lake table refers to; restore it from a "
+        "backup, or make an older snapshot of the lake table the current one",
+    )
 
 
 def _damage(filesystem: fs.FileSystem, location: str) -> Exception | None:

@@ -331,6 +331,31 @@ def test_parts_of_nested_columns_are_looked_at_as_well(way, value, difference): 
     assert difference in raised.value.message
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (["renamed"], "was dropped, renamed to `r`.`renamed`, or added to the Fluss table later; if it was renamed, "),
+        (["renamed", "other"], "was dropped, renamed, or added to the Fluss table later; if it was renamed, "),
+        ([], "was dropped, or added to the Fluss table later; ALTER TABLE db.t ADD COLUMN `r`.`a` INT FIRST (it is"),
+    ],
+)
+def test_a_field_with_another_id_may_have_been_renamed(fields: list[str], said: str) -> None:
+    """Fields of a table to which columns were added have other ids than those of a new table."""
+    schema = copy.deepcopy(schema_json(NESTED))
+    parts = schema["fields"][2]["type"]["fields"]
+    found = parts.pop(0)
+    parts += [{**found, "id": 90 + number, "name": name, "required": False} for number, name in enumerate(fields)]
+    parts.append({"id": 99, "name": "of another type", "required": False, "type": "date"})
+    spec = {"spec-id": 0, "fields": [{"name": "b", "transform": "identity", "source-id": 6}]}
+    with pytest.raises(FlussTieringError) as raised:
+        check(schema, [spec], table=NESTED)
+    assert f"the column `r`.`a` int is missing: it {said}" in raised.value.message
+    rename = (
+        "ALTER TABLE db.t RENAME COLUMN `r`.`renamed` TO `a`, which keeps its values; otherwise ALTER TABLE db.t ADD"
+    )
+    assert (rename in raised.value.message) == bool(fields)
+
+
 # D53
 def test_a_log_table_is_written_with_its_own_partitioning_whatever_the_default_is():
     log = TableDescriptor(columns(a="INT"))

@@ -13,7 +13,13 @@ import pytest
 from lake_support import Lake
 
 from fluss_tiering.lake.iceberg.maintenance.metadata_files import stale_metadata_files
-from fluss_tiering.lake.iceberg.maintenance.rewrites import FileGroup, Rewritten, planned_groups, rewrite
+from fluss_tiering.lake.iceberg.maintenance.rewrites import (
+    FileGroup,
+    Rewritten,
+    in_partitions,
+    planned_groups,
+    rewrite,
+)
 from fluss_tiering.lake.iceberg.maintenance.rewrites import rewrite_manifests as merge_manifests
 
 ALL = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
@@ -128,6 +134,43 @@ def test_only_the_named_partitions_are_rewritten_in_one_commit(spark: Any, catal
             assert after[partition] == files
     assert table.count("snapshots") == commits + 1
     assert table.rows() == rows
+
+
+@pytest.mark.parametrize(("count", "deepest"), [(1, 0), (2, 1), (5, 3), (300, 9)])
+def test_the_condition_for_many_partitions_is_not_deep(spark: Any, catalog: str, count: int, deepest: int) -> None:
+    """Iceberg visits it by recursion, and a table may have thousands of partitions."""
+    table = Table(spark, catalog, "PARTITIONED BY (v)", 0)
+    names = [f"day{number}" for number in range(count)]
+    found, depth, level = [], 0, [in_partitions(spark, table.java, [(name,) for name in names])]
+    while level:
+        pairs = [each for each in level if str(each.op()) == "OR"]
+        found += [str(each.literal().value()) for each in level if str(each.op()) == "EQ"]
+        level = [side for each in pairs for side in (each.left(), each.right())]
+        depth += bool(level)
+    assert sorted(found) == sorted(names)
+    assert depth == deepest
+
+
+def test_files_that_are_larger_than_wanted_are_left_alone(
+    spark: Any, catalog: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our tasks cannot make files as small as somebody may want them."""
+    table = Table(spark, catalog, "", 0)
+    spark.sql(f"INSERT INTO {table.name} VALUES (1, 'a')")
+    ((_, size),) = table.files()[()].items()
+    tolerated = "fluss_tiering.lake.iceberg.maintenance.rewrites._TOLERATED_BYTES"
+
+    def is_rewritten(target: int) -> bool:
+        spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('write.target-file-size-bytes' = '{target}')")
+        return bool(table.planned(**{"min-input-files": "2"}))
+
+    assert not is_rewritten(1)
+    monkeypatch.setattr(tolerated, 0)
+    assert is_rewritten(int(size / 1.8) - 2)
+    assert not is_rewritten(int(size / 1.8) + 2)
+    monkeypatch.setattr(tolerated, size - 10)
+    assert is_rewritten(9)
+    assert not is_rewritten(10)
 
 
 def test_many_manifests_become_few(spark: Any, catalog: str) -> None:

@@ -187,13 +187,14 @@ def test_deletes_of_a_file_of_another_format_stay(tiering: Tiering) -> None:
     for step in range(3):
         tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
         tiering.tier(table)
-    rows = ", ".join(f"({key}, 'orc', 0, -1, TIMESTAMP '2024-01-01 00:00:00Z')" for key in range(100, 140))
+    names = {key: random.Random(key).randbytes(20).hex() for key in range(100, 400)}
+    rows = ", ".join(f"({key}, '{name}', 0, -1, TIMESTAMP '2024-01-01 00:00:00Z')" for key, name in names.items())
     tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.format.default' = 'orc')")
     tiering.spark.sql(f"INSERT INTO {tiering.name(table)} VALUES {rows}")
     tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.format.default' = 'parquet')")
     tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id IN (3, 13, 23, 105, 106)")
     expected = tiering.lake_rows(table)
-    assert (len(expected), delete_files(tiering, table)) == (65, 1)
+    assert (len(expected), delete_files(tiering, table)) == (325, 1)
     # The ORC file alone is large enough to stay as it is.
     sizes = {
         row.file_path: row.file_size_in_bytes
@@ -284,6 +285,28 @@ def test_rows_of_a_log_come_in_its_order(tiering: Tiering) -> None:
     (entry,) = tiering.spark.sql(f"SELECT sort_order_id FROM {tiering.name(table)}.files").collect()
     lake = IcebergCatalogs(tiering.spark).open_table(table)
     assert entry.sort_order_id == lake.java_table.sortOrder().orderId()
+
+
+@pytest.mark.parametrize("target", [1, 20_000])
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "log"])
+def test_files_that_are_larger_than_wanted_are_not_rewritten_again_and_again(
+    tiering: Tiering, *, keyed: bool, target: int
+) -> None:
+    """Our tasks end a file between two buffers of rows, which are larger than such a file should be."""
+    properties = BY_POSITION if keyed else {"table.datalake.enabled": "true"}
+    table = tiering.table(primary_key=keyed, properties=properties)
+    for first in (0, 4000):
+        texts = {key: random.Random(key).randbytes(40).hex() for key in range(first, first + 4000)}
+        tiering.write(table, texts)
+        tiering.tier(table)
+    expected = duckdb_rows(tiering, table)
+    assert compacted(tiering, table).rewritten.new_files == 1
+    tiering.spark.sql(
+        f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.target-file-size-bytes' = '{target}')"
+    )
+    assert compacted(tiering, table).rewritten.files == 0
+    assert compact_table(tiering.spark, table, CompactionOptions(min_input_files=2)).rewritten_files == 0
+    assert duckdb_rows(tiering, table) == expected
 
 
 def test_rows_that_are_all_deleted_leave_no_file(tiering: Tiering) -> None:

@@ -332,6 +332,22 @@ def test_an_executor_that_was_lost_is_named_with_its_reason():
     )
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "PermissionError: [Errno 1] Failed to open local file '/lake/f'. Detail: [errno 1] Operation not permitted",
+        "PermissionError: [Errno 13] Failed to open local file '/lake/f'. Detail: [errno 13] Permission denied",
+        "OSError: [Errno 30] Failed to open local file '/lake/f'. Detail: [errno 30] Read-only file system",
+    ],
+    ids=["immutable", "without rights", "read-only"],
+)
+def test_a_folder_that_executors_cannot_write_to_is_told_with_what_to_look_at(said: str) -> None:
+    text = f'Traceback (most recent call last):\n  File "pieces.py", line 90, in _do\n{said}\n\n\tat org.apache'
+    message = failure_of(PySparkException(text)).message
+    assert message.startswith(f"a Spark task failed: {said}; expected a folder in which Spark's executors may")
+    assert "immutable (lsattr)" in message
+
+
 def test_the_reason_is_a_workers_last_line_whatever_its_error_is_called():
     text = (
         "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"

@@ -148,20 +148,26 @@ class _Check:
                 )
 
     def _missing(self, column: str, field: Json, parent: str, others: Sequence[Json], place: str) -> NoReturn:
-        same = [each for each in others if each["id"] == field["id"] and _text(each["type"]) == _text(field["type"])]
-        if same:
-            found = parent + quoted(same[0]["name"])
-            self.refuse(
-                f"the column {column} was renamed to {found}",
-                f"ALTER TABLE {self._name} RENAME COLUMN {found} TO {quoted(field['name'])}",
-            )
+        same = [each for each in others if _text(each["type"]) == _text(field["type"])]
+        names = [parent + quoted(each["name"]) for each in same]
+        renames = [f"ALTER TABLE {self._name} RENAME COLUMN {name} TO {quoted(field['name'])}" for name in names]
+        for each, name, rename in zip(same, names, renames, strict=True):
+            if each["id"] == field["id"]:
+                self.refuse(f"the column {column} was renamed to {name}", rename)
         kind = _sql_type(field["type"])
         # Fluss's own services take the columns of a lake table by their position.
         add = f"ALTER TABLE {self._name} ADD COLUMN {column} {kind} {place}"
+        remedy = (
+            add if kind else "add it with Iceberg's own API, since Spark has no such type"
+        ) + " (it is null in all rows that are there already)"
+        # A column that was added to both tables has other ids than in a new lake table, so that they say nothing.
+        if renames:
+            remedy = f"if it was renamed, {renames[0]}, which keeps its values; otherwise {remedy}"
         self.refuse(
-            f"the column {column} {_text(field['type'])} is missing: it was dropped, or added to the Fluss table later",
-            (add if kind else "add it with Iceberg's own API, since Spark has no such type")
-            + " (it is null in all rows that are there already)",
+            f"the column {column} {_text(field['type'])} is missing: it was dropped, "
+            f"{f'renamed to {names[0]}, ' if len(names) == 1 else 'renamed, ' if names else ''}"
+            "or added to the Fluss table later",
+            remedy,
         )
 
     def _type(self, column: str, found: str | Json, wanted: str | Json) -> None:

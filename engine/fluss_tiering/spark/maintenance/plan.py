@@ -22,7 +22,12 @@ from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, mani
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.maintenance.place_groups import can_rewrite
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import MergeableDeletes, mergeable_deletes
-from fluss_tiering.lake.iceberg.maintenance.rewrites import FileGroup, PartitionValues, planned_groups
+from fluss_tiering.lake.iceberg.maintenance.rewrites import (
+    FileGroup,
+    PartitionValues,
+    planned_groups,
+    target_file_bytes,
+)
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times
 from fluss_tiering.model.table import TableInfo, TablePath
@@ -32,8 +37,6 @@ _MANY_MANIFESTS: Final = 10
 _SMALL_MANIFEST_BYTES: Final = 4 * 1024 * 1024
 """Half of the manifest size that Iceberg aims at (the default of `commit.manifest.target-size-bytes`)."""
 _MANIFEST_BYTES: Final = 2 * _SMALL_MANIFEST_BYTES
-_TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
-_DEFAULT_TARGET_BYTES: Final = 512 * 1024 * 1024
 
 
 class Step(StrEnum):
@@ -232,12 +235,11 @@ def plan_table(
 
 def rewrite_options(table: JavaObject, limits: MaintenanceLimits) -> dict[str, str]:
     """Return the options of Iceberg's planner of rewrites. Errors are those of the JVM."""
-    target = int(table.properties().get(_TARGET_FILE_SIZE) or _DEFAULT_TARGET_BYTES)
     return {
         "min-input-files": str(limits.min_input_files),
         "delete-file-threshold": str(limits.delete_files),
         # A group of files is rewritten by about as many tasks as it makes new files, which is one of this size.
-        "max-file-group-size-bytes": str(max(1, min(target, limits.max_bytes))),
+        "max-file-group-size-bytes": str(max(1, min(target_file_bytes(table), limits.max_bytes))),
     }
 
 

@@ -25,7 +25,12 @@ _WORKER_DIED: Final = "Python worker exited unexpectedly"
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE)
 _JVM_ERROR: Final = re.compile(r"^: (?:\w+\.)+\w+: (.+)$", re.MULTILINE)
 _PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
-
+_NO_ACCESS: Final = re.compile(r"^PermissionError\b|\bErrno 30\b")
+"""What PyArrow says of a folder without rights, of an immutable one, and of a file system that is read-only."""
+_ACCESS: Final = (
+    "; expected a folder in which Spark's executors may read files and create new ones: look at its owner and its "
+    "rights, whether it is immutable (lsattr), and whether its file system is mounted read-only"
+)
 
 Job = StageJob | DeleteJob
 
@@ -108,7 +113,7 @@ def _cause(error: Py4JError | PySparkException) -> str:
         return "a Spark executor's Python worker died, killed or out of memory: see the executor's log"
     # Not every error is called so: pyarrow's are ArrowInvalid and the like.
     if raised := _TRACEBACK.findall(text) or _PYTHON_ERROR.findall(text):
-        return f"a Spark task failed: {raised[-1]}"
+        return f"a Spark task failed: {raised[-1]}{_ACCESS if _NO_ACCESS.search(raised[-1]) else ''}"
     # py4j's first line names only the call.
     if said := _JVM_ERROR.findall(text):
         return f"a Spark job failed: {said[0]}"

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fluss_tiering.lake.damaged_parquet import naming_damage
+from fluss_tiering.lake.damaged_parquet import naming_damage, unreadable_data_file
 from fluss_tiering.lake.iceberg.field_ids import id_of
 from fluss_tiering.lake.object_store import path_of
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _BATCH_ROWS: Final = 1 << 16
 
@@ -29,7 +28,7 @@ def read_keys(filesystem: fs.FileSystem, location: str, key: pa.Schema) -> Itera
         FlussTieringError: CORRUPT_DATA if the file is missing or damaged, or lacks a key column.
     """
     with (
-        naming_damage(filesystem, location, lambda what: _unreadable(location, what)),
+        naming_damage(filesystem, location, lambda what: unreadable_data_file(location, what)),
         filesystem.open_input_file(path_of(location)) as source,
         pq.ParquetFile(source) as parquet,
     ):
@@ -42,13 +41,5 @@ def _names(found: pa.Schema, key: pa.Schema, location: str) -> list[str]:
     names = {id_of(field): field.name for field in found}
     lacking = [field.name for field in key if id_of(field) not in names]
     if lacking:
-        raise _unreadable(location, f"lacks the key columns {', '.join(lacking)}")
+        raise unreadable_data_file(location, f"lacks the key columns {', '.join(lacking)}")
     return [names[id_of(field)] for field in key]
-
-
-def _unreadable(location: str, what: str) -> FlussTieringError:
-    return FlussTieringError(
-        ErrorCode.CORRUPT_DATA,
-        f"the data file {location} {what}, and the lake table refers to it: expected a Parquet file with the key "
-        "columns; restore it from a backup, or make an older snapshot of the lake table the current one",
-    )

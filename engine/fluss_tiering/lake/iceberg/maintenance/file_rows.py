@@ -14,12 +14,11 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from fluss_tiering.formats.micros import column_of
-from fluss_tiering.lake.damaged_parquet import naming_damage
+from fluss_tiering.lake.damaged_parquet import naming_damage, unreadable_data_file
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.iceberg.field_ids import FIELD_ID, id_of, parts_of
 from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.lake.protocol import LiveDataFile
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import OFFSET_COLUMN
 
 _BATCH_ROWS: Final = 1 << 16
@@ -79,14 +78,11 @@ def read_rows(
     positions = deleted.positions()
     with _opened(filesystem, file) as parquet:
         schema = schema if lineage is None else pa.schema([*schema, *LINEAGE])
-        names = _names(parquet.schema_arrow, schema, file.location)
-        wanted = [name for name in names if name is not None]
+        found = _columns(parquet.schema_arrow, schema, file.location)
+        wanted = [name for name, _ in found if name is not None]
         first = 0
         for batch in parquet.iter_batches(_batch_rows(parquet.metadata), columns=wanted):
-            columns = [
-                pa.nulls(batch.num_rows, field.type) if name is None else batch.column(name)
-                for name, field in zip(names, schema, strict=True)
-            ]
+            columns = [pa.nulls(batch.num_rows, kind) if name is None else batch.column(name) for name, kind in found]
             if lineage is not None:
                 columns[-len(LINEAGE) :] = _with_lineage(columns[-len(LINEAGE) :], lineage, first)
             start, end = np.searchsorted(positions, [first, first + batch.num_rows])
@@ -105,7 +101,7 @@ def _with_lineage(columns: Sequence[pa.Array], lineage: Lineage, first: int) -> 
     own = column_of(pa.int64(), np.arange(len(row_ids)) + (lineage.first_row_id + first))
     return [
         pc.if_else(pc.is_valid(row_ids), row_ids, own),
-        pc.fill_null(sequence_numbers, pa.scalar(lineage.sequence_number, pa.int64())),
+        pc.fill_null(sequence_numbers, lineage.sequence_number),
     ]
 
 
@@ -116,9 +112,8 @@ def first_offset(filesystem: fs.FileSystem, file: LiveDataFile) -> int:
         FlussTieringError: CORRUPT_DATA if the file is missing or damaged.
     """
     with _opened(filesystem, file) as parquet:
-        found = parquet.schema_arrow.get_field_index(OFFSET_COLUMN)
         leaves = [parquet.schema.column(number).path for number in range(len(parquet.schema))]
-        if found < 0 or OFFSET_COLUMN not in leaves:
+        if OFFSET_COLUMN not in leaves:
             return _UNKNOWN_OFFSET
         leaf = leaves.index(OFFSET_COLUMN)
         groups = [parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups)]
@@ -132,12 +127,12 @@ def _opened(filesystem: fs.FileSystem, file: LiveDataFile) -> Iterator[pq.Parque
     # A store answers a few large requests sooner than one for each column.
     remote = not isinstance(filesystem, fs.LocalFileSystem)
     with (
-        naming_damage(filesystem, file.location, lambda what: _unreadable(file.location, what)),
+        naming_damage(filesystem, file.location, lambda what: unreadable_data_file(file.location, what)),
         filesystem.open_input_file(path_of(file.location)) as source,
         pq.ParquetFile(source, pre_buffer=remote) as parquet,
     ):
         if parquet.metadata.num_rows != file.rows:
-            raise _unreadable(
+            raise unreadable_data_file(
                 file.location, f"has {parquet.metadata.num_rows} rows, and the lake table says {file.rows}"
             )
         yield parquet
@@ -146,34 +141,26 @@ def _opened(filesystem: fs.FileSystem, file: LiveDataFile) -> Iterator[pq.Parque
 def _batch_rows(metadata: pq.FileMetaData) -> int:
     """Return how many rows take a few megabytes in the row group whose rows are the largest."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    widest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=1)
-    return int(max(1, min(_BATCH_ROWS, _BATCH_BYTES / max(1, widest))))
+    widest = max([1, *(group.total_byte_size / group.num_rows for group in groups if group.num_rows)])
+    return max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / widest)))
 
 
-def _names(found: pa.Schema, wanted: pa.Schema, location: str) -> list[str | None]:
-    """Return the file's name of each wanted column; None for a column that the file lacks."""
+def _columns(found: pa.Schema, wanted: pa.Schema, location: str) -> list[tuple[str | None, pa.DataType]]:
+    """Return the file's name of each wanted column, None for a column that it lacks; and the type that is wanted."""
     by_id = {id_of(field): field for field in found}
     if None in by_id or len(by_id) < len(found):
         raise UnknownLayoutError(f"the data file {location} has columns without ids")
-    names: list[str | None] = []
+    columns: list[tuple[str | None, pa.DataType]] = []
     for field in wanted:
         own = by_id.get(id_of(field))
         if own is None and not field.nullable:
-            raise _unreadable(location, f"lacks the column {field.name}, which is never null")
+            raise unreadable_data_file(location, f"lacks the column {field.name}, which is never null")
         if own is not None and _ids_below(own.type) != _ids_below(field.type):
             raise UnknownLayoutError(f"the column {own.name} of the data file {location} has other parts")
-        names.append(None if own is None else own.name)
-    return names
+        columns.append((None if own is None else own.name, field.type))
+    return columns
 
 
 def _ids_below(kind: pa.DataType) -> list[object]:
     """Return the ids of all parts of a type, in their order."""
     return [(id_of(part), _ids_below(part.type)) for part in parts_of(kind)]
-
-
-def _unreadable(location: str, what: str) -> FlussTieringError:
-    return FlussTieringError(
-        ErrorCode.CORRUPT_DATA,
-        f"the data file {location} {what}: expected the Parquet file that the lake table refers to; restore it from a "
-        "backup, or make an older snapshot of the lake table the current one",
-    )

@@ -17,10 +17,15 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.deletes import live_data_files
 from fluss_tiering.lake.iceberg.file_counts import file_counts
-from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
+from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.iceberg.maintenance.file_rows import Lineage
 from fluss_tiering.lake.iceberg.maintenance.place_rewriter import PlaceRewriter, PlaceWork
-from fluss_tiering.lake.iceberg.maintenance.rewrites import PartitionValues, Rewritten, in_partitions
+from fluss_tiering.lake.iceberg.maintenance.rewrites import (
+    PartitionValues,
+    Rewritten,
+    in_partitions,
+    planned_by_iceberg,
+)
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFile, LakePlace, LiveDataFile
 
@@ -157,18 +162,8 @@ def _groups(
     spark: SparkSession, table: JavaObject, where: JavaObject | None, options: Mapping[str, str]
 ) -> list[list[JavaObject]]:
     """Return the data files of each group that Iceberg's planner would rewrite together."""
-    jvm = jvm_of(spark)
-    of_class = iceberg_class(jvm, "actions.BinPackRewriteFilePlanner")
-    planner = of_class(table) if where is None else of_class(table, where)
-    planner.init(dict(options))
-    lists = iceberg_class(jvm, "relocated.com.google.common.collect.Lists")
-    # Each step of an iterator would be two calls.
-    planned = lists.newArrayList(planner.plan().groups().iterator())
-    groups = []
-    for number in range(planned.size()):
-        tasks = planned.get(number).fileScanTasks()
-        groups.append([tasks.get(each).file() for each in range(tasks.size())])
-    return groups
+    groups = [group.fileScanTasks() for group in planned_by_iceberg(spark, table, where, options)]
+    return [[tasks.get(number).file() for number in range(tasks.size())] for tasks in groups]
 
 
 def _only_for(rewritten: set[str], listed: Iterable[LiveDataFile]) -> tuple[LakeFile, ...]:

@@ -118,7 +118,7 @@ class PlaceRewriter:
         if not self.writer.sorted_by:
             # The rows of a log come in its order, as far as files do not overlap.
             offsets = map_on_store(place.location, lambda file: first_offset(filesystem, file), files)
-            files = [file for _, file in sorted(zip(offsets, files, strict=True), key=lambda each: each[0])]
+            files = [files[each] for each in sorted(range(len(files)), key=offsets.__getitem__)]
         present = present_deletes(place, {file.location: file.deletes for file in files})
         expected = 0
         with self._open(place, number, _noting(self.writer, index), with_lineage=bool(lineage)) as data:

@@ -19,6 +19,12 @@ from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
 from fluss_tiering.lake.iceberg.procedures import shuffles_of_its_size
 
 _BUCKET: Final = "bucket["
+_TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
+_DEFAULT_TARGET_BYTES: Final = 512 << 20
+_TOLERATED: Final = 1.8
+"""A file may be larger than the target size by this factor, as by Iceberg's default."""
+_TOLERATED_BYTES: Final = 128 << 20
+"""A file may be larger than the target size by this at least. Our tasks end a file between two buffers of rows."""
 
 PartitionValues: TypeAlias = tuple[str | int | None, ...]
 """The values of a partition's fields, in the order of the table's partition spec."""
@@ -77,13 +83,9 @@ def planned_groups(spark: SparkSession, table: JavaObject, options: Mapping[str,
         options: The options of the planner, as Iceberg names them.
     """
     jvm = jvm_of(spark)
-    planner = iceberg_class(jvm, "actions.BinPackRewriteFilePlanner")(table)
-    planner.init(dict(options))
     has_deletes = int(table.currentSnapshot().summary().get("total-delete-files") or 0) > 0
     found = []
-    groups = planner.plan().groups().iterator()
-    while groups.hasNext():
-        group = groups.next()
+    for group in planned_by_iceberg(spark, table, None, options):
         # A task counts its data file and the delete files that apply to it.
         deletes = _deletes(group.fileScanTasks()) if has_deletes else 0
         found.append(
@@ -96,6 +98,35 @@ def planned_groups(spark: SparkSession, table: JavaObject, options: Mapping[str,
             )
         )
     return found
+
+
+def planned_by_iceberg(
+    spark: SparkSession, table: JavaObject, where: JavaObject | None, options: Mapping[str, str]
+) -> list[JavaObject]:
+    """Return Iceberg's groups of files that a rewrite with these options would replace. Errors are those of the JVM.
+
+    Args:
+        spark: The session.
+        table: Iceberg's table object, which has a snapshot.
+        where: Iceberg's expression for the rows of some partitions; None for all of them.
+        options: The options of the planner, as Iceberg names them.
+    """
+    jvm = jvm_of(spark)
+    of_class = iceberg_class(jvm, "actions.BinPackRewriteFilePlanner")
+    planner = of_class(table) if where is None else of_class(table, where)
+    # A file that is as small as our tasks make it must not be rewritten again and again.
+    target = target_file_bytes(table)
+    largest = max(int(target * _TOLERATED), target + _TOLERATED_BYTES)
+    planner.init({"max-file-size-bytes": str(largest), **options})
+    lists = iceberg_class(jvm, "relocated.com.google.common.collect.Lists")
+    # Each step of an iterator would be two calls.
+    planned = lists.newArrayList(planner.plan().groups().iterator())
+    return [planned.get(number) for number in range(planned.size())]
+
+
+def target_file_bytes(table: JavaObject) -> int:
+    """Return the size of data files that an Iceberg table wants. Errors are those of the JVM."""
+    return int(table.properties().get(_TARGET_FILE_SIZE) or _DEFAULT_TARGET_BYTES)
 
 
 def _deletes(tasks: JavaObject) -> int:
@@ -148,7 +179,12 @@ def in_partitions(spark: SparkSession, table: JavaObject, partitions: Sequence[P
     names = [str(table.schema().findColumnName(field.sourceId())) for field in table.spec().fields()]
     transforms = [str(field.transform()) for field in table.spec().fields()]
     each = [_exactly(expressions, names, transforms, values) for values in partitions]
-    return reduce(getattr(expressions, "or"), each)
+    either = getattr(expressions, "or")
+    # Iceberg visits an expression by recursion, which must not become as deep as there are partitions.
+    while len(each) > 1:
+        odd = each[len(each) // 2 * 2 :]
+        each = [*map(either, each[::2], each[1::2]), *odd]
+    return each[0]
 
 
 def _exactly(
