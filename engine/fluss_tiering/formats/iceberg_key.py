@@ -21,6 +21,7 @@ from fluss_tiering.model.table import Column
 
 _NUMBER_BYTES: Final = 8
 _MICROSECOND_DIGITS: Final = 6
+_BYTES: Final = (pa.types.is_string, pa.types.is_binary, pa.types.is_fixed_size_binary)
 
 
 def encode_iceberg_keys(records: pa.RecordBatch, key: Column) -> pa.BinaryArray:
@@ -39,7 +40,7 @@ def encode_iceberg_keys(records: pa.RecordBatch, key: Column) -> pa.BinaryArray:
         raise FlussTieringError(
             ErrorCode.INVALID_ROWS, f"the key column {key.name!r} is null in a row: expected a value"
         )
-    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+    if any(is_bytes(values.type) for is_bytes in _BYTES):
         return values.cast(pa.binary())
     if pa.types.is_decimal(values.type):
         offsets, data = decimal_bytes(values)

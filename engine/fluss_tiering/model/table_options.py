@@ -73,7 +73,9 @@ LAKE_DELETE_FILES: Final = TableOption(
     "How rounds of a primary-key table delete rows in the lake. `position` writes position delete files, or deletion "
     "vectors in a lake table of format version 3. `equality` writes equality deletes, which name keys: rounds take "
     "less time, and fewer engines read the table, more slowly. Flink's tiering service of Fluss writes these, "
-    "too. A table without a primary key cannot have the option.",
+    "too. A table without a primary key cannot have the option. It is not an option of Fluss: clusters of Fluss 1.0 "
+    "refuse it, so that rounds of their tables delete by position, and Fluss 0.9.1 takes it only when a table is "
+    "created.",
 )
 DELETE_FILES: Final = ("equality", "position")
 """The values of that option, in lower case."""
