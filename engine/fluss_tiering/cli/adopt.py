@@ -46,11 +46,9 @@ def adopt(
     done = adopt_data_dir(data_dir, None if store is None else StoreKind(store))
     tables = 0 if done.lake is None else done.lake.tables
     from_where = "" if done.original is None else f", apart from {done.original}"
-    output.console.print(
+    output.print_sentence(
         f"{escape(str(done.root))} stands on its own now{escape(from_where)}. "
-        f"{tables:,} lake {'table was' if tables == 1 else 'tables were'} changed.",
-        highlight=False,
-        soft_wrap=True,
+        f"{tables:,} lake {'table was' if tables == 1 else 'tables were'} changed."
     )
     if store is not None:
-        output.console.print(f"It uses {store} from now on, and may begin with a new database.", highlight=False)
+        output.print_sentence(f"It uses {store} from now on, and may begin with a new database.")

@@ -28,9 +28,7 @@ def class_archive(
 
     output.print_progress("Starting Spark and loading its classes …")
     size = make_class_archive(file)
-    output.console.print(
+    output.print_sentence(
         f"{escape(str(file))} has been written ({size / 1e6:,.0f} MB). "
-        f"Set {ARCHIVE_VARIABLE} to its path, so that applications use it.",
-        highlight=False,
-        soft_wrap=True,
+        f"Set {ARCHIVE_VARIABLE} to its path, so that applications use it."
     )

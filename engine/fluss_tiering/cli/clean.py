@@ -64,11 +64,11 @@ def _print(found: list[TableFiles], *, delete: bool) -> None:
     for table in found:
         for orphan in table.orphans:
             fate = _fate(orphan, table, delete=delete)
-            output.console.print(f"{escape(orphan.location)} [dim]{escape(fate)}[/]", highlight=False, soft_wrap=True)
+            output.print_sentence(f"{escape(orphan.location)} [dim]{escape(fate)}[/]")
         if table.orphans and not delete:
-            output.console.print(f"{table.path}: use --delete to delete the files that may be deleted", highlight=False)
+            output.print_sentence(f"{table.path}: use --delete to delete the files that may be deleted")
     if not any(table.orphans for table in found):
-        output.console.print("There are no orphan files of this age.", highlight=False)
+        output.print_sentence("There are no orphan files of this age.")
     output.print_errors((str(each.path), each.error) for each in found if each.error)
 
 

@@ -87,10 +87,7 @@ def _print(found: list[Expiry]) -> None:
     for each in found:
         if each.needed:
             kept = "1 old snapshot is" if each.needed == 1 else f"{each.needed:,} old snapshots are"
-            output.console.print(
-                f"{each.path}: {kept} kept for Fluss's readers or for recovery",
-                highlight=False,
-            )
+            output.print_sentence(f"{each.path}: {kept} kept for Fluss's readers or for recovery")
     output.print_errors((str(each.path), each.error) for each in found if each.error)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,11 +14,15 @@ from rich.text import Text
 
 _EDGES: Final = 2
 _GAP: Final = 3
-"""The columns of the terminal around a table and between two of its columns, see `whole_table`."""
+"""The columns of the terminal around a table and between two of its columns, see `side_by_side`."""
 _LONGEST_WORD: Final = 20
 """A longer word may be broken."""
+_WIDEST_TITLE: Final = 40
 _TWO_LINES: Final = 40
 """A longer text may take more than two lines."""
+_WORD: Final = re.compile(r"\S+")
+_PIECE: Final = re.compile(r"[./_:,=-]")
+"""The characters behind which a long name, path or address is broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,34 +95,82 @@ def width_of_whole(headings: Sequence[Heading], rows: Sequence[Sequence[str]], m
     return sum(min(each, most) for each in widest) + _EDGES + _GAP * (len(headings) - 1)
 
 
-def side_by_side(headings: Sequence[Heading], rows: Sequence[Sequence[str]], layout: Layout) -> Table:
-    """Return a table with a line for each row."""
+def side_by_side(
+    headings: Sequence[Heading], rows: Sequence[Sequence[str]], shown: Sequence[int], widths: Sequence[int]
+) -> Table:
+    """Return a table with a line for each row.
+
+    Args:
+        headings: The titles.
+        rows: The cells of each row, with rich markup.
+        shown: The numbers of the columns that the table has.
+        widths: The width of each of these columns.
+    """
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, number in enumerate(layout.shown):
+    for number, width in zip(shown, widths, strict=True):
         heading = headings[number]
         table.add_column(
             heading.title,
             justify="right" if heading.numeric else "left",
             overflow="fold",
             no_wrap=heading.numeric,
-            width=layout.widths[place] if layout.widths else None,
+            width=width,
         )
     for row in rows:
-        table.add_row(*(row[number] for number in layout.shown))
+        table.add_row(*(_in_pieces(row[number], width) for number, width in zip(shown, widths, strict=True)))
     return table
 
 
-def stacked(headings: Sequence[Heading], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table with a line for each cell, and an empty line between rows."""
+def stacked(headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: int) -> Table:
+    """Return a table with a line for each cell, and an empty line after each row.
+
+    Args:
+        headings: The titles.
+        rows: The cells of each row, with rich markup.
+        width: The width of the console.
+    """
+    titles = min(_WIDEST_TITLE, max((_width(Text(heading.title)) for heading in headings), default=0))
     table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", overflow="fold", max_width=40)
+    table.add_column(style="bold", overflow="fold", max_width=titles)
     table.add_column(overflow="fold")
-    for number, row in enumerate(rows):
-        if number:
-            table.add_row()
+    for row in rows:
         for heading, cell in zip(headings, row, strict=True):
-            table.add_row(Text(heading.title), cell)
+            table.add_row(Text(heading.title), _in_pieces(cell, max(1, width - titles - _EDGES)))
+        table.add_row()
     return table
+
+
+def at_spaces(text: Text, width: int) -> Text:
+    """Return a text that is broken into lines at spaces. A word that is wider than a line stays whole."""
+    breaks: list[int] = []
+    begin = 0
+    for word in _WORD.finditer(text.plain):
+        if "\n" in text.plain[begin : word.start()]:
+            begin = text.plain.rindex("\n", 0, word.start()) + 1
+        if begin < word.start() and cell_len(text.plain[begin : word.end()]) > width:
+            begin = word.start()
+            breaks.append(begin)
+    lines = text.divide(breaks)
+    for line in lines[:-1]:
+        line.rstrip()
+    return Text("\n").join(lines)
+
+
+def _in_pieces(cell: str, width: int) -> Text:
+    """Return a cell in which words that are wider than a column are broken behind a dot, a hyphen or the like."""
+    text = Text.from_markup(cell)
+    breaks: list[int] = []
+    for word in _WORD.finditer(text.plain):
+        begin = word.start()
+        while cell_len(text.plain[begin : word.end()]) > width:
+            ends = [begin + piece.end() for piece in _PIECE.finditer(text.plain[begin : word.end()])]
+            fitting = [end for end in ends if cell_len(text.plain[begin:end]) <= width and end < word.end()]
+            if not fitting:
+                # No such character is near: the table breaks the word where the column ends.
+                break
+            begin = fitting[-1]
+            breaks.append(begin)
+    return Text("\n").join(text.divide(breaks))
 
 
 def _room(width: int, shown: Sequence[int]) -> int:

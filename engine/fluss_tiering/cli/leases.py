@@ -63,7 +63,7 @@ def drop_lease(
         raise FlussTieringError(
             ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST, f"there is no lease {lease_id!r}: see `fluss-tiering leases list`"
         )
-    output.console.print(f"Dropped lease {output.text_cell(lease_id)}.", highlight=False)
+    output.print_sentence(f"Dropped lease {output.text_cell(lease_id)}.")
 
 
 def _as_json(lease: KvSnapshotLease) -> dict[str, object]:

@@ -156,7 +156,7 @@ def _common(
 def main() -> None:
     """Run the console script and exit with its code."""
     if sys.stdout is None:
-        output.error_console.print("[bold red]error:[/] cannot write to standard output: it is closed", highlight=False)
+        output.print_sentence("[bold red]error:[/] cannot write to standard output: it is closed", output.error_console)
         sys.exit(1)
     try:
         try:
@@ -177,7 +177,7 @@ def main() -> None:
             message = f"cannot use {error.filename}: {message}"
         elif _is_of_output(error):
             message = f"cannot write to standard output: {message}"
-        output.error_console.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+        output.print_sentence(f"[bold red]error:[/] {escape(message)}", output.error_console)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -146,14 +146,12 @@ def _print_plans(plans: Mapping[TablePath, Plan | None]) -> None:
 
     for path, plan in plans.items():
         if plan is not None and plan.merges:
-            output.console.print(f"{path}: {merge_text(plan)}", highlight=False)
+            output.print_sentence(f"{path}: {merge_text(plan)}")
         if plan is not None and plan.groups_left:
             left = counted(plan.groups_left, "more group")
-            output.console.print(
-                f"{path}: beyond --max-bytes, {left} of files would be worth rewriting", highlight=False
-            )
+            output.print_sentence(f"{path}: beyond --max-bytes, {left} of files would be worth rewriting")
         if plan is not None and plan.note:
-            output.console.print(f"{path}: {plan.note}", highlight=False)
+            output.print_sentence(f"{path}: {plan.note}")
 
 
 def _change(before: int, after: int) -> str:

@@ -17,7 +17,7 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from fluss_tiering.cli.layout import Heading, lay_out, side_by_side, stacked, width_of_whole
+from fluss_tiering.cli.layout import Heading, at_spaces, lay_out, side_by_side, stacked, width_of_whole
 from fluss_tiering.model.error_text import harmless
 
 __all__ = ["Heading"]
@@ -48,19 +48,33 @@ _STATUS_STYLES: Final = {
 }
 
 
+def print_sentence(text: str, to: Console | None = None) -> None:
+    """Print a text with rich markup. A terminal gets it broken into lines at spaces, and a pipe in one line.
+
+    A word that is longer than a line stays whole, so that a path can be copied from a terminal.
+
+    Args:
+        text: The text with rich markup.
+        to: The console; None for standard output.
+    """
+    target = console if to is None else to
+    whole = Text.from_markup(text)
+    target.print(at_spaces(whole, target.width) if target.is_terminal else whole, highlight=False, soft_wrap=True)
+
+
 def print_error(message: str) -> None:
     """Print an error message to standard error."""
-    error_console.print(f"[bold red]error:[/] {escape(harmless(message))}", highlight=False, soft_wrap=True)
+    print_sentence(f"[bold red]error:[/] {escape(harmless(message))}", error_console)
 
 
 def print_warning(message: str) -> None:
     """Print to standard error that a part of what was asked for is missing."""
-    error_console.print(f"[bold yellow]warning:[/] {escape(harmless(message))}", highlight=False, soft_wrap=True)
+    print_sentence(f"[bold yellow]warning:[/] {escape(harmless(message))}", error_console)
 
 
 def print_progress(message: str) -> None:
     """Print what a command does now to standard error, so that its result stays alone on standard output."""
-    error_console.print(f"[dim]{escape(harmless(message))}[/]", highlight=False, soft_wrap=True)
+    print_sentence(f"[dim]{escape(harmless(message))}[/]", error_console)
 
 
 def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]], empty: str) -> None:
@@ -70,7 +84,7 @@ def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[S
         console.print(empty, highlight=False)
         return
     if title is not None:
-        console.print(f"[italic]{escape(title)}[/]", highlight=False, soft_wrap=True)
+        print_sentence(f"[italic]{escape(title)}[/]")
     with _wide_enough(headings, cells):
         console.print(make_table(headings, cells))
 
@@ -79,13 +93,13 @@ def make_table(headings: Sequence[Heading], rows: Iterable[Sequence[str]]) -> Re
     """Return a table of cells with rich markup that can be read in the width of the console.
 
     On a terminal that is too narrow, columns that can be spared are left out, and a line says so. If that is not
-    enough, each cell has a line of its own.
+    enough, each cell has a line of its own. A pipe gets all columns.
     """
     cells = list(rows)
     layout = lay_out(headings, cells, console.width, leave_out=console.is_terminal)
-    if layout.widths is None and console.is_terminal:
-        return stacked(headings, cells)
-    table = side_by_side(headings, cells, layout)
+    if layout.widths is None:
+        return stacked(headings, cells, console.width)
+    table = side_by_side(headings, cells, layout.shown, layout.widths)
     left_out = [heading.title for number, heading in enumerate(headings) if number not in layout.shown]
     if not left_out:
         return table
@@ -109,7 +123,7 @@ def _wide_enough(headings: Sequence[Heading], cells: Sequence[Sequence[str]]) ->
 def print_errors(errors: Iterable[tuple[str, str]]) -> None:
     """Print pairs of a name and an error message below a table, where long messages have room."""
     for what, message in errors:
-        console.print(f"[bold red]{escape(what)}:[/] {escape(harmless(message))}", highlight=False, soft_wrap=True)
+        print_sentence(f"[bold red]{escape(what)}:[/] {escape(harmless(message))}")
 
 
 def print_arguments(arguments: Sequence[str]) -> None:

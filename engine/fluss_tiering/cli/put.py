@@ -75,7 +75,7 @@ def put(
         WriteKind.UPSERT: f"Upserted {rows} into {table}.",
         WriteKind.DELETE: f"Deleted {rows} from {table} by key.",
     }
-    output.console.print(done[kind], highlight=False)
+    output.print_sentence(done[kind])
 
 
 def _check_deletes(table: TableInfo) -> None:

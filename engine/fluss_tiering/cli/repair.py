@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
@@ -75,7 +76,7 @@ def _print(done: list[Repair]) -> None:
     )
     for each in done:
         for file in each.wrong_files:
-            output.console.print(f"{file.location}: {wrong_file_text(file)}", highlight=False, markup=False)
+            output.print_sentence(escape(f"{file.location}: {wrong_file_text(file)}"))
     output.print_errors((str(each.path), each.error) for each in done if each.error)
 
 

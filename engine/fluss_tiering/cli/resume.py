@@ -34,15 +34,15 @@ def resume(
         paths = tables or [status.path for status in client.list_tiering_statuses() if status.parked]
         answers = client.resume_tables(paths) if paths else []
     if not paths:
-        output.console.print("No table is parked.")
+        output.print_sentence("No table is parked.")
     refused = None
     for path, answer in zip(paths, answers, strict=True):
         if isinstance(answer, FlussTieringError):
             refused = answer
             output.print_errors([(str(path), answer.message)])
         elif answer.state is TieringState.PENDING:
-            output.console.print(f"{path} is Pending.", highlight=False)
+            output.print_sentence(f"{path} is Pending.")
         else:
-            output.console.print(f"{path} has not failed: it is {answer.state}.", highlight=False)
+            output.print_sentence(f"{path} has not failed: it is {answer.state}.")
     if refused is not None:
         raise typer.Exit(1)

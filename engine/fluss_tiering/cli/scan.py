@@ -84,9 +84,9 @@ def scan(
             case RowFormat.TABLE:
                 all_shown = rows.print_rows(chosen, batches, limit or rows.SHOWN_ROWS, f"{table} has no rows.")
                 if not all_shown:
-                    output.error_console.print(
+                    output.print_sentence(
                         f"These are the first {rows.SHOWN_ROWS} rows. Use --limit for more, or --format csv for all.",
-                        highlight=False,
+                        output.error_console,
                     )
 
 

@@ -43,9 +43,9 @@ def status(
     print_statuses(statuses)
     if table is not None:
         for each in statuses:
-            output.console.print(maintenance_line(each), highlight=False, soft_wrap=True)
+            output.print_sentence(maintenance_line(each))
     if health is not None:
-        output.console.print(health, highlight=False, soft_wrap=True)
+        output.print_sentence(health)
 
 
 def _health(client: TieringClient) -> str | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
@@ -106,7 +107,7 @@ def create_table(
     )
     with TieringClient(server) as client:
         info = client.create_table(table, descriptor, ignore_if_exists=if_not_exists)
-    output.console.print(f"{info.path} is table {info.table_id}.", highlight=False)
+    output.print_sentence(f"{info.path} is table {info.table_id}.")
 
 
 @app.command("describe")
@@ -205,7 +206,7 @@ def drop_table(
     with TieringClient(server) as client, _or_nothing(if_exists, ErrorCode.TABLE_NOT_EXIST) as happened:
         client.drop_table(table)
     dropped = f"Dropped {table}." if happened else f"There is no table {table}: nothing was dropped."
-    output.console.print(dropped, highlight=False)
+    output.print_sentence(dropped)
 
 
 @app.command("drop-partition")
@@ -222,7 +223,7 @@ def drop_partition(
         client.drop_partition(table, values)
     partition = f"partition {partition_name(values)}"
     dropped = f"Dropped {partition} of {table}." if happened else f"{table} has no {partition}: nothing was dropped."
-    output.console.print(dropped, highlight=False, markup=False)
+    output.print_sentence(escape(dropped))
 
 
 @contextmanager

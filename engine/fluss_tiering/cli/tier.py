@@ -113,15 +113,15 @@ def tier(
     if not what.drain:
         what = replace(what, tables=_chosen(what.tables, pending, server))
         if not what.tables:
-            output.console.print("No table is pending.")
+            output.print_sentence("No table is pending.")
             return
     if print_submit:
         output.console.print(_submit_command(what), soft_wrap=True)
         if os.environ.get(TOKEN_VARIABLE):
-            output.error_console.print(
+            output.print_sentence(
                 f"The command needs the token that {TOKEN_VARIABLE} holds here. Put it into a file and name the file "
                 f"with {TOKEN_FILE_VARIABLE}.",
-                highlight=False,
+                output.error_console,
             )
         return
     from fluss_tiering.spark import application  # noqa: PLC0415 - Spark and pyarrow, for this command only

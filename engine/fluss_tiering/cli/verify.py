@@ -91,13 +91,11 @@ def _print(audit: TableAudit) -> None:
     )
     output.print_errors((each.location, wrong_file_text(each)) for each in audit.wrong_files)
     if audit.wrong_files:
-        output.console.print(
-            "Readers may miss rows in these files. `fluss-tiering repair` mends them.", highlight=False
-        )
+        output.print_sentence("Readers may miss rows in these files. `fluss-tiering repair` mends them.")
     if audit.kv_ttl is not None:
-        output.console.print(_expiry_text(audit), highlight=False)
+        output.print_sentence(_expiry_text(audit))
     if audit.more_differences:
-        output.console.print("There are more differences. Use --limit to list more of them.", highlight=False)
+        output.print_sentence("There are more differences. Use --limit to list more of them.")
 
 
 def _expiry_text(audit: TableAudit) -> str:

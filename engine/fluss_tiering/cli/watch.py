@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Final
 
 from rich.live import Live
+from rich.markup import escape
 
 from fluss_tiering.cli import output
 from fluss_tiering.cli.status_view import status_as_json, status_table
@@ -52,9 +53,7 @@ def _statuses(client: TieringClient, table: TablePath | None) -> Generator[Statu
             if not reached or error.code not in SERVER_AWAY:
                 raise
             if not told:
-                output.error_console.print(
-                    f"{error.message}; waiting for the server", highlight=False, soft_wrap=True, markup=False
-                )
+                output.print_sentence(escape(f"{error.message}; waiting for the server"), output.error_console)
             told = True
         time.sleep(_PAUSE_S)
 
