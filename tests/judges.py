@@ -116,6 +116,18 @@ def read(
     raise ValueError(judge)
 
 
+def sorted_by_clickhouse(metadata: str | Path, column: str, *, descending: bool = False) -> list[Any]:
+    """Return the values of a column in the order in which ClickHouse sorts the rows by it."""
+    path = _local(metadata)
+    name = _click_quoted(column)
+    with contextlib.chdir("/"):
+        answer = _clickhouse().query(
+            f"SELECT {name} FROM {_clickhouse_source(path)} ORDER BY {name}{' DESC' if descending else ''}",
+            "ArrowStream",
+        )
+    return pa.ipc.open_stream(answer.bytes()).read_all().column(0).to_pylist()
+
+
 def newest_metadata(table_location: str | Path) -> str:
     """Return the newest metadata file of a table's folder, by its number."""
     folder = Path(_local(table_location)) / "metadata"
@@ -181,6 +193,11 @@ def _clickhouse_rows(path: str, where: Sequence[Predicate], columns: Sequence[st
         _clickhouse.cache_clear()
         raise
     return pa.ipc.open_stream(answer.bytes()).read_all()
+
+
+def _clickhouse_source(path: str) -> str:
+    folder = Path(path).parent.parent
+    return f"icebergLocal({_click_text(f'{folder}/')}, SETTINGS iceberg_metadata_file_path = {_click_text(path)})"
 
 
 @cache

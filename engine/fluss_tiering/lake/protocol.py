@@ -88,7 +88,6 @@ class LakeFile:
         referenced: The locations of the data files whose rows a file of position deletes deletes.
         vector: Where a deletion vector lies in the file; None for every other content.
         replaces: The live delete files whose deletes this one holds, too. They are removed in the commit that adds it.
-        sort_order_id: The id of the sort order of the lake table that the rows have; None for rows in another order.
     """
 
     content: FileContent
@@ -101,7 +100,6 @@ class LakeFile:
     referenced: tuple[str, ...] = ()
     vector: VectorPlace | None = None
     replaces: tuple[LakeFile, ...] = ()
-    sort_order_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

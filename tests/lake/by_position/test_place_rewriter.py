@@ -200,10 +200,10 @@ def of_offsets(folder: Path, number: int, offsets: Sequence[int]) -> LiveDataFil
 def test_rows_of_a_log_come_in_its_order(tmp_path: Path) -> None:
     live = [of_offsets(tmp_path, number, each) for number, each in enumerate([[7, 8], [0, 1, 2], [], [3, 4, 5, 6]])]
     work = PlaceWork(3, ("mon",), f"file://{tmp_path}/data/new", tuple(live), ((0, 1, 2, 3),))
-    (file,) = PlaceRewriter(plain(LOG, offset_order_id=1))(work).files
+    (file,) = PlaceRewriter(plain(LOG))(work).files
     assert [each["__offset"] for each in rows_of(file)] == list(range(9))
     assert rows_of(file)[4]["name"] == "row 4"
-    assert (file.bucket, file.partition_values, file.sort_order_id) == (3, ("mon",), 1)
+    assert (file.bucket, file.partition_values) == (3, ("mon",))
 
 
 def test_files_without_offsets_stay_in_their_order(tmp_path: Path) -> None:

@@ -225,4 +225,4 @@ def test_a_table_without_a_lake_table_is_told(spark, tmp_path):
     done = repair_table(spark, Lake(spark, tmp_path, KINDS).table)
 
     assert done.error is not None
-    assert "there is no lake table db.t" in done.error
+    assert "nothing of the table is in the lake" in done.error

@@ -282,9 +282,23 @@ def test_rows_of_a_log_come_in_its_order(tiering: Tiering) -> None:
     assert compact_table(tiering.spark, table, CompactionOptions(min_input_files=2)).error is None
     (location,) = data_files(tiering, table)
     assert pq.read_table(urlparse(location).path).column("__offset").to_pylist() == list(range(50))
-    (entry,) = tiering.spark.sql(f"SELECT sort_order_id FROM {tiering.name(table)}.files").collect()
-    lake = IcebergCatalogs(tiering.spark).open_table(table)
-    assert entry.sort_order_id == lake.java_table.sortOrder().orderId()
+
+
+def test_clickhouse_sorts_the_rows_of_a_log(tiering: Tiering) -> None:
+    table = tiering.table(primary_key=False)
+
+    def sorts() -> None:
+        warehouse = urlparse(table.lake_catalog_properties["warehouse"]).path
+        metadata = judges.newest_metadata(f"{warehouse}/{table.path.database}/{table.path.table}")
+        assert judges.sorted_by_clickhouse(metadata, "__offset") == list(range(30))
+        assert judges.sorted_by_clickhouse(metadata, "__offset", descending=True) == list(range(29, -1, -1))
+
+    for step in range(3):
+        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
+        tiering.tier(table)
+    sorts()
+    assert compact_table(tiering.spark, table, CompactionOptions(min_input_files=2)).error is None
+    sorts()
 
 
 @pytest.mark.parametrize("target", [1, 20_000])

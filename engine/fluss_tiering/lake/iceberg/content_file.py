@@ -58,8 +58,6 @@ class ContentFiles:
         }
         if file.content is FileContent.EQUALITY_DELETES:
             content["equality-ids"] = self._identifier_ids
-        if file.sort_order_id is not None:
-            content["sort-order-id"] = file.sort_order_id
         if len(file.referenced) == 1:
             # Of several data files, the bounds of the column with their locations say which ones are meant.
             (content["referenced-data-file"],) = file.referenced

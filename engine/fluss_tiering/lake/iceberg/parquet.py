@@ -22,7 +22,7 @@ from fluss_tiering.formats.nested_arrays import without_hidden_nulls
 from fluss_tiering.lake.iceberg.metrics.collector import FileMetricsCollector, columns_with_nan, statistics_without
 from fluss_tiering.lake.iceberg.metrics.modes import MetricsMode
 from fluss_tiering.lake.iceberg.pruning.bloom_filters import BloomFilters
-from fluss_tiering.lake.iceberg.pruning.row_order import OffsetOrder, sorted_groups
+from fluss_tiering.lake.iceberg.pruning.row_order import sorted_groups
 from fluss_tiering.lake.object_store import filesystem_of, naming_expired_credentials, path_of, require_valid
 from fluss_tiering.lake.protocol import (
     FileContent,
@@ -68,7 +68,6 @@ class ParquetFileWriter:
         shared_folder: A folder that an executor must see, since the driver sees it; None for another store.
         sorted_by: The columns by which the rows of data files are sorted, each buffer of rows on its own. No two rows
             of a piece have the same values in them. None of them: rows stay in the order in which they come.
-        offset_order_id: The id of the lake table's sort order if it is by log offset; None for another order.
         bloom_filters: The bloom filters of data files.
     """
 
@@ -80,7 +79,6 @@ class ParquetFileWriter:
     metrics_modes: Mapping[int, MetricsMode] = field(default_factory=dict)
     shared_folder: str | None = None
     sorted_by: tuple[str, ...] = ()
-    offset_order_id: int | None = None
     bloom_filters: BloomFilters = field(default_factory=BloomFilters)
 
     def open_piece(
@@ -254,7 +252,6 @@ class _RollingFiles:
         self._buffered_bytes = 0
         self._most_bytes = min(_MAX_BUFFERED_BYTES, max(_MIN_BUFFERED_BYTES, 2 * settings.target_file_bytes))
         self._sorted_by = settings.sorted_by if content is FileContent.DATA else ()
-        self._offset_order = OffsetOrder()
         self._open: OpenFile | None = None
         self._files: list[LakeFile] = []
         self._with_nan: set[str] = set()
@@ -313,8 +310,6 @@ class _RollingFiles:
         if self.written is not None:
             self.written(self._open.location, rows, self._rows_of_open)
         self._rows_of_open += rows.num_rows
-        if self._content is FileContent.DATA and self._settings.offset_order_id is not None:
-            self._offset_order.add(rows)
         if self._open.size >= self._settings.target_file_bytes:
             self._finish()
 
@@ -330,18 +325,10 @@ class _RollingFiles:
                     size,
                     metrics,
                     place.partition_values,
-                    sort_order_id=self._order_id,
                 )
             )
             self._open = None
             self._rows_of_open = 0
-            self._offset_order = OffsetOrder()
-
-    @property
-    def _order_id(self) -> int | None:
-        """The sort order that the rows of the open file have; None if they do not have that of the lake table."""
-        is_data = self._content is FileContent.DATA
-        return self._settings.offset_order_id if is_data and self._offset_order.rises else None
 
     def close(self) -> list[LakeFile]:
         self._flush()

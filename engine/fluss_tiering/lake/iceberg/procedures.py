@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, TypeAlias
 
 from pyspark.sql import Row, SparkSession
 
+from fluss_tiering.lake.iceberg.java import JAVA_ERRORS
 from fluss_tiering.lake.names import catalog_name, quoted
 from fluss_tiering.model.table import TableInfo
 
@@ -43,7 +44,9 @@ def shuffles_of_its_size(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        spark.conf.set(_SHUFFLE_PARTITIONS, before)
+        # Ctrl-C in a terminal ends the JVM, too. What led here is then the one to report.
+        with suppress(*JAVA_ERRORS, OSError):
+            spark.conf.set(_SHUFFLE_PARTITIONS, before)
 
 
 def _literal(value: Argument) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
@@ -45,7 +44,7 @@ from fluss_tiering.lake.protocol import (
 from fluss_tiering.lake.shared_folder import local_path, require_seen
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
-from fluss_tiering.model.table_options import LAKE_DELETE_FILES
+from fluss_tiering.model.table_options import LAKE_DELETE_FILES, value_of_own
 
 _SYSTEM_TYPES: Final = {
     BUCKET_COLUMN: pa.int32(),
@@ -224,7 +223,6 @@ class IcebergTable:
             metrics_modes=metrics_modes(self._schema["fields"], self._properties, self._bounded_fields()),
             shared_folder=self._shared_folder(),
             sorted_by=self._sorted_by(),
-            offset_order_id=self._offset_order_id(),
             bloom_filters=bloom_filters(str(self._handle.name()), schema, self._properties),
         )
         if not self._deletes_by_position:
@@ -243,7 +241,7 @@ class IcebergTable:
 
     @property
     def _deletes_by_position(self) -> bool:
-        option = self._table.descriptor.properties.get(LAKE_DELETE_FILES.key, LAKE_DELETE_FILES.default)
+        option = value_of_own(self._table.descriptor.properties, LAKE_DELETE_FILES) or LAKE_DELETE_FILES.default
         return bool(self._table.descriptor.primary_key) and option.lower() == "position" and self._by_bucket
 
     def live_files(self, places: Collection[LakePlace]) -> Mapping[LakePlace, Sequence[LiveDataFile]]:
@@ -327,17 +325,6 @@ class IcebergTable:
         """Return the key columns that can differ between rows of a file."""
         descriptor = self._table.descriptor
         return tuple(key for key in descriptor.primary_key if key not in descriptor.partition_keys)
-
-    def _offset_order_id(self) -> int | None:
-        """Return the id of the sort order of the lake table if it is by log offset, as Fluss makes it."""
-        with lake_errors(f"read the sort order of the lake table {self._table.lake_path}"):
-            order = json.loads(iceberg_class(self._jvm, "SortOrderParser").toJson(self._handle.sortOrder()))
-        ids = {field["id"] for field in self._schema["fields"] if field["name"] == SORT_COLUMN}
-        is_by_offset = [
-            field["source-id"] in ids and (field["transform"], field["direction"]) == ("identity", "asc")
-            for field in order["fields"]
-        ] == [True]
-        return int(order["order-id"]) if is_by_offset else None
 
     def _shared_folder(self) -> str | None:
         """Return a folder of the lake table that the driver sees, if the files are written beside it."""

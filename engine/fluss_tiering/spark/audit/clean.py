@@ -23,6 +23,7 @@ class TableFiles:
         orphans: The files that no snapshot refers to.
         deleted: The locations of the orphans that were deleted.
         not_deleted: The locations of the orphans that could not be deleted.
+        tiered: Whether the table has a lake table.
         error: The reason why the table could not be examined; None if it could.
     """
 
@@ -30,6 +31,7 @@ class TableFiles:
     orphans: Sequence[Orphan] = ()
     deleted: frozenset[str] = frozenset()
     not_deleted: frozenset[str] = frozenset()
+    tiered: bool = True
     error: str | None = None
 
 
@@ -51,7 +53,7 @@ def clean_table(spark: SparkSession, table: TableInfo, *, grace: timedelta, dele
     try:
         lake = IcebergCatalogs(spark).find_table(table)
         if lake is None:
-            return TableFiles(table.path)
+            return TableFiles(table.path, tiered=False)
         orphans = find_orphans(spark, table, lake, grace)
     except FlussTieringError as error:
         return TableFiles(table.path, error=error.message)

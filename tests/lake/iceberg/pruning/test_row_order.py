@@ -102,11 +102,11 @@ def test_rows_in_order_are_left_as_they_are() -> None:
 
 
 def written(
-    folder: Path, batches: list[pa.RecordBatch], key: tuple[str, ...], *, order_id: int | None = None
+    folder: Path, batches: list[pa.RecordBatch], key: tuple[str, ...]
 ) -> tuple[Any, list[tuple[str, list[int], int]]]:
     schema = pa.schema([*batches[0].schema, *SYSTEM])
     heard: list[tuple[str, list[int], int]] = []
-    settings = ParquetFileWriter(schema, None, ("zstd", None), 1 << 30, {}, sorted_by=key, offset_order_id=order_id)
+    settings = ParquetFileWriter(schema, None, ("zstd", None), 1 << 30, {}, sorted_by=key)
     piece = ParquetPieceWriter(
         settings,
         FilePlace(0, ()),
@@ -172,66 +172,14 @@ def test_pages_have_an_index(tmp_path: Path) -> None:
     assert chunk.has_offset_index
 
 
-def test_only_a_file_with_rising_offsets_claims_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "_MAX_BUFFERED_ROWS", 2)
-    rising = [pa.record_batch({"k": [1, 2, 3]}), pa.record_batch({"k": [4, 5]})]
-    falling = [pa.record_batch({"k": [1, 2]}), pa.record_batch({"k": [5, 4]})]
-
-    def claim(name: str, batches: list[pa.RecordBatch], order_id: int | None = 7) -> int | None:
-        file, _ = written(tmp_path / name, batches, ("k",), order_id=order_id)
-        return file.sort_order_id
-
-    assert claim("rising", rising) == 7
-    assert claim("falling", falling) is None
-    assert claim("another order", rising, None) is None
-
-
-@pytest.mark.parametrize(
-    ("offsets", "order_id"),
-    [([3, 2], None), ([1, 3, 2], None), ([1, 2, 0], None), ([1, 2, 3, 2, 4], None), ([2, 2, 3, 3], 7), ([5], 7)],
-)
-@pytest.mark.parametrize("place", ["within a batch", "within a buffer", "between buffers"])
-def test_offsets_that_fall_anywhere_are_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, offsets: list[int], order_id: int | None
-) -> None:
-    monkeypatch.setattr(writing, "_MAX_BUFFERED_ROWS", 1 if place == "between buffers" else 10)
-    schema = pa.schema([pa.field("k", pa.int64()), *SYSTEM])
-    settings = ParquetFileWriter(schema, None, ("zstd", None), 1 << 30, {}, offset_order_id=7)
-    piece = settings.open_piece(0, str(tmp_path / "piece"), 0)
-    for part in [offsets] if place == "within a batch" else [[offset] for offset in offsets]:
-        piece.write(pa.record_batch({"k": part}), np.array(part), np.zeros(len(part), np.int64))
-    (file,) = piece.close()
-    assert file.sort_order_id == order_id
-
-
-def test_iceberg_knows_which_files_are_sorted(spark: Any, tmp_path: Path) -> None:
-    log = Lake(spark, tmp_path / "log", {"k": "INT NOT NULL", "v": "STRING"})
-    keyed = Lake(spark, tmp_path / "keyed", {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
-    rows = [{"k": number, "v": "x"} for number in (3, 1, 2)]
-    orders = {}
-    for lake in (log, keyed):
-        lake.commit(lake.batch(rows))
-        orders[lake.name] = files_of(spark, lake)
-        sort_by_value(spark, lake)
-        lake.commit(lake.batch(rows))
-    assert orders == {log.name: [1], keyed.name: [None]}
-    assert sorted(files_of(spark, log), key=str) == [1, None]
-    assert files_of(spark, keyed) == [None, None]
-    assert keyed.values("duckdb", "k") == [1, 1, 2, 2, 3, 3]
-
-
-def sort_by_value(spark: Any, lake: Lake) -> None:
-    """Give the lake table another sort order, as its user may."""
-    operations = lake.open().java_table.operations()
-    metadata = operations.current()
-    order = spark._jvm.org.apache.iceberg.SortOrder.builderFor(metadata.schema()).asc("v").build()
-    operations.commit(metadata, metadata.replaceSortOrder(order))
-
-
-def files_of(spark: Any, lake: Lake) -> list[int | None]:
-    """Return the sort order of each data file, as Iceberg knows it. 0 is Iceberg's unsorted order."""
+def test_no_file_claims_the_sort_order_of_the_lake_table(spark: Any, tmp_path: Path) -> None:
+    # ClickHouse does not sort rows of files with such a claim, although one file does not continue another.
+    lake = Lake(spark, tmp_path / "log", {"k": "INT NOT NULL", "v": "STRING"})
+    for first in (0, 3, 6):
+        lake.commit(lake.batch([{"k": first + number, "v": "x"} for number in range(3)]))
     rows = spark.sql(f"SELECT sort_order_id FROM {lake.name}.db.t.files WHERE content = 0").collect()
-    return [row[0] or None for row in rows]
+    # 0 is Iceberg's unsorted order.
+    assert [row.sort_order_id or 0 for row in rows] == [0, 0, 0]
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_tiering.formats.micros import column_of
-from fluss_tiering.model.table import OFFSET_COLUMN
 
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
@@ -181,27 +180,3 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     chunk = column.combine_chunks()
     # Older versions of Arrow return a chunked array.
     return chunk if isinstance(chunk, pa.Array) else pa.concat_arrays(chunk.chunks)
-
-
-class OffsetOrder:
-    """Watches whether the log offsets of a file rise, so that the file may claim to be sorted by them.
-
-    Attributes:
-        rises: Whether no offset was below the one before it, so far.
-    """
-
-    def __init__(self) -> None:
-        self.rises = True
-        self._last: int | None = None
-
-    def add(self, rows: pa.Table) -> None:
-        """Look at the next rows of the file."""
-        if OFFSET_COLUMN not in rows.schema.names:
-            self.rises = False
-        for chunk in rows.column(OFFSET_COLUMN).chunks if self.rises else ():
-            offsets = np.from_dlpack(chunk)
-            if not offsets.size:
-                continue
-            follows = self._last is None or self._last <= offsets[0]
-            self.rises = self.rises and bool(follows and (offsets[1:] >= offsets[:-1]).all())
-            self._last = int(offsets[-1])
