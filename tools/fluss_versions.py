@@ -78,11 +78,18 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
 _INTRODUCTION: Final = """# Versions of Fluss
 
 This page is made from the results of the tests, by `make fluss-versions`. A number is the number of tests that ran
-against a real cluster of that version and passed. A dash means that the version does not have the feature, or that its
-tests, some of which take minutes, were not in the run. [How to connect a cluster](../how-to/connect-a-cluster.md) says
-what to mind.
-
+against a real cluster of that version and passed. *Not in Fluss 0.9.1* means that this version of Fluss does not have
+the feature. *Not run* means that the feature has tests, but the run for this page left them out, mostly because each of
+them takes minutes. [How to connect a cluster](../how-to/connect-a-cluster.md) says what to mind.
 """
+_NEW: Final = {
+    "Queries read only log batches that can match (`table.statistics.columns`)": "1.0",
+    "Leaders scan their buckets in sessions": "1.0",
+    "Columns are added to a tiered table": "1.0",
+    "The leading coordinator is killed in each step of a round": "1.0",
+}
+"""The features that a version of Fluss was the first to have."""
+_NOT_RUN: Final = "not run"
 _CLOSING: Final = """
 1.0 stands for a build of Fluss's main branch of 2026-08-22, a month before 1.0.0: the servers of the release are not on
 Maven Central. What only the release has was compared with the classes of its Java client, and not with a server:
@@ -136,7 +143,10 @@ def read(files: Iterable[Path]) -> dict[tuple[str, str], Tally]:
 
 def page(tallies: dict[tuple[str, str], Tally]) -> str:
     """Return the page."""
-    rows = [(feature, *(_cell(tallies, files, version) for version in VERSIONS)) for feature, files in FEATURES.items()]
+    rows = [
+        (feature, *(_cell(tallies, files, version) or _without_tests(feature, version) for version in VERSIONS))
+        for feature, files in FEATURES.items()
+    ]
     return _INTRODUCTION + table(("What", *VERSIONS), rows) + _CLOSING
 
 
@@ -149,7 +159,14 @@ def _cell(tallies: dict[tuple[str, str], Tally], files: Sequence[str], version: 
     failed = [name for tally in chosen for name in tally.failed]
     if failed:
         return f"**no**: {', '.join(failed)}"
-    return str(sum(tally.passed for tally in chosen)) if chosen else "–"
+    return str(sum(tally.passed for tally in chosen)) if chosen else ""
+
+
+def _without_tests(feature: str, version: str) -> str:
+    """Return why no test of a feature ran with a version."""
+    first, versions = _NEW.get(feature), list(VERSIONS)
+    is_older = first is not None and versions.index(version) < versions.index(first)
+    return f"not in Fluss {version}" if is_older else _NOT_RUN
 
 
 def main(files: Sequence[str]) -> int:

@@ -51,6 +51,7 @@ def test_a_taken_port_is_named_and_nothing_stays_open(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError) as failed:
             process.start()
     assert f"cannot listen on 127.0.0.1:{port}" in str(failed.value)
+    assert "name it to clients with -s HOST:PORT or in the variable FLUSS_TIERING_SERVER" in str(failed.value)
     assert "--port" in str(failed.value)
     assert "Traceback" not in str(failed.value)
     assert process.process is not None

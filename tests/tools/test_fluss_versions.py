@@ -27,7 +27,8 @@ def test_a_feature_works_if_all_of_its_tests_passed(tmp_path: Path) -> None:
     (tmp_path / "a.xml").write_text(RESULTS)
     page = fluss_versions.page(fluss_versions.read([tmp_path / "a.xml"]))
     assert line(page, "Merge engines and numbered columns") == ["1", "**no**: test_b[fluss-1.0]"]
-    assert line(page, "Logs are read from leaders and from the remote folder") == ["–", "1"]
+    assert line(page, "Logs are read from leaders and from the remote folder") == ["not run", "1"]
+    assert line(page, "Leaders scan their buckets in sessions") == ["not in Fluss 0.9.1", "not run"]
     # The last result of a test counts.
     (tmp_path / "b.xml").write_text(RESULTS.replace('<failure message="no"/>', ""))
     page = fluss_versions.page(fluss_versions.read([tmp_path / "a.xml", tmp_path / "b.xml"]))
@@ -44,4 +45,5 @@ def test_what_is_no_result_is_refused(tmp_path: Path) -> None:
 def test_the_files_of_every_feature_are_there() -> None:
     named = [each for files in fluss_versions.FEATURES.values() for each in files]
     assert [each for each in named if not (fluss_versions.ROOT / each).exists()] == []
+    assert set(fluss_versions._NEW) <= set(fluss_versions.FEATURES)
     assert all(name in fluss_versions.PAGE.read_text() for name in fluss_versions.FEATURES)

@@ -36,7 +36,7 @@ def parse_duration_ms(text: str) -> int:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
             f"{text!r} is not a duration: expected a whole number and a unit (ns, µs, ms, s, min, h, d), "
-            "for example 3min",
+            "for example 3min or 3 minutes",
         )
     milliseconds = int(match.group(1)) * _NANOS_BY_LABEL[match.group(2)] // 1_000_000
     if milliseconds > _MAX_MS:

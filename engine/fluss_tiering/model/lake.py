@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket, TablePath
 
 COMMIT_USER: Final = "__fluss_lake_tiering"
 """The value of `commit-user` by which Fluss marks the summary of a snapshot that tiering made."""
@@ -26,3 +27,17 @@ class LakeSnapshot:
     table_id: int
     snapshot_id: int
     log_end_offsets: Mapping[TableBucket, int] = field(default_factory=dict)
+
+
+def nothing_tiered(path: TablePath) -> FlussTieringError:
+    """Return the error of what needs the lake table of a table, if nothing of the table is in the lake."""
+    return FlussTieringError(
+        ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
+        "nothing of the table is in the lake: no round has tiered it yet, or its lake table was dropped or renamed; "
+        f"run `fluss-tiering tier {path}` first",
+    )
+
+
+def skipped_text(path: TablePath) -> str:
+    """Return why a command leaves out a table that nobody named: nothing of it is in the lake."""
+    return f"skipped: {nothing_tiered(path).message}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Final
 
 from fluss_tiering.model.duration import parse_duration_ms
@@ -64,7 +64,8 @@ LAKE_MAX_ROUND_DURATION: Final = TableOption(
     "Duration",
     "–",
     "How long a round may read. The table is then Pending again at once, for the rest. Without this option a round "
-    "takes as long as it needs.",
+    "takes as long as it needs. It is not an option of Fluss: a table of a cluster has it as "
+    "`fluss.table.datalake.max-round-duration`.",
 )
 LAKE_DELETE_FILES: Final = TableOption(
     "table.datalake.delete-files",
@@ -73,9 +74,8 @@ LAKE_DELETE_FILES: Final = TableOption(
     "How rounds of a primary-key table delete rows in the lake. `position` writes position delete files, or deletion "
     "vectors in a lake table of format version 3. `equality` writes equality deletes, which name keys: rounds take "
     "less time, and fewer engines read the table, more slowly. Flink's tiering service of Fluss writes these, "
-    "too. A table without a primary key cannot have the option. It is not an option of Fluss: clusters of Fluss 1.0 "
-    "refuse it, so that rounds of their tables delete by position, and Fluss 0.9.1 takes it only when a table is "
-    "created.",
+    "too. A table without a primary key cannot have the option. It is not an option of Fluss: a table of a cluster "
+    "has it as `fluss.table.datalake.delete-files`.",
 )
 DELETE_FILES: Final = ("equality", "position")
 """The values of that option, in lower case."""
@@ -83,16 +83,17 @@ LAKE_AUTO_COMPACTION: Final = TableOption(
     "table.datalake.auto-compaction",
     "Boolean",
     "false",
-    "Whether small files and deletes of the lake table are rewritten by itself: by applications that drain and follow, "
-    "and by `fluss-tiering maintain` without names.",
+    "Whether the lake table is compacted automatically: small files, and files with deletes, are rewritten into larger "
+    "files. `fluss-tiering tier --drain --follow` does this between rounds, and `fluss-tiering maintain` without names "
+    "of tables does it when it is run.",
 )
 LAKE_AUTO_EXPIRE_SNAPSHOT: Final = TableOption(
     "table.datalake.auto-expire-snapshot",
     "Boolean",
     "false",
-    "Whether old snapshots of the lake table, and the files that only they need, are removed by itself, in the same "
-    "places. The properties `history.expire.*` of the lake table say what is old. By default, a snapshot is old after "
-    "5 days, and the newest one is kept.",
+    "Whether old snapshots of the lake table, and the files that only they need, are removed automatically, by the "
+    "same two commands. The properties `history.expire.*` of the lake table say what is old. By default, a snapshot is "
+    "old after 5 days, and the newest one is kept.",
 )
 LOG_COMPRESSION: Final = TableOption(
     "table.log.arrow.compression.type", "Enum", "ZSTD", "The compression of log batches: NONE, LZ4_FRAME or ZSTD."
@@ -195,14 +196,23 @@ OWN_PREFIX: Final = "table."
 """Keys with this prefix are Fluss's. Any other key is an option of the user's own."""
 LAKE_TABLE_PREFIX: Final = "iceberg."
 """An option with this prefix becomes a property of the lake table, as Iceberg knows it."""
+CUSTOM_PREFIX: Final = "fluss."
+"""Before the key of an option that Fluss does not know, the custom property by which a table of a cluster has it.
+
+Fluss writes an option down in a property of the lake table that is called the same.
+"""
 LAKE_CATALOG_PREFIX: Final = "table.datalake.iceberg."
 """A table option with this prefix overrides a property of the server's lake catalog for its table."""
+OWN_OF_CLUSTERS: Final = tuple(CUSTOM_PREFIX + option.key for option in (LAKE_DELETE_FILES, LAKE_MAX_ROUND_DURATION))
+"""The custom properties by which tables of clusters have the options that Fluss does not know."""
 _KNOWN: Final = {option.key: option for option in TABLE_OPTIONS}
 _SHORTENED: Final = ("table.", "table.datalake.")
 """What is easily left out before the name of an option."""
 _SIMILAR: Final = 0.8
 _MISSPELT: Final = 0.87
 """How similar to a known key a key must be, of 1, to be taken for it."""
+_AS_NEAR: Final = 0.035
+"""How much less similar than the nearest key another one may be, of 1, to be named beside it."""
 
 
 def check_option_key(key: str) -> None:
@@ -213,7 +223,7 @@ def check_option_key(key: str) -> None:
     Raises:
         FlussTieringError: INVALID_TABLE if it is not; the message names the option that was meant.
     """
-    if key in _KNOWN or key.startswith((LAKE_TABLE_PREFIX, LAKE_CATALOG_PREFIX)):
+    if key in _KNOWN or key in OWN_OF_CLUSTERS or key.startswith((LAKE_TABLE_PREFIX, LAKE_CATALOG_PREFIX)):
         return
     if not key.strip():
         raise FlussTieringError(
@@ -222,22 +232,23 @@ def check_option_key(key: str) -> None:
     own = key.startswith(OWN_PREFIX)
     meant = _meant(key, _SIMILAR if own else _MISSPELT)
     if own or meant:
-        hint = f" (did you mean {meant}?)" if meant else ""
+        hint = f" (did you mean {' or '.join(meant)}?)" if meant else ""
         raise FlussTieringError(
             ErrorCode.INVALID_TABLE,
-            f"{key!r} is no option of tables{hint}: expected one of {', '.join(sorted(_KNOWN))}, {LAKE_TABLE_PREFIX}…, "
-            f"{LAKE_CATALOG_PREFIX}…, or a name of your own that does not begin with {OWN_PREFIX}",
+            f"{key!r} is no option of tables{hint}: expected one of those that the documentation lists on its page "
+            f"Configuration under Tables, or a name of your own that does not begin with {OWN_PREFIX}",
         )
 
 
-def _meant(key: str, similarity: float) -> str | None:
-    """Return the option that a key was probably meant to be."""
+def _meant(key: str, similarity: float) -> list[str]:
+    """Return the option that a key was probably meant to be, two if both are about as near, none if none is near."""
     plain = key.strip().lower().replace("_", "-")
     for prefix in ("", *_SHORTENED):
         if prefix + plain in _KNOWN:
-            return prefix + plain
-    close = get_close_matches(plain, _KNOWN, n=1, cutoff=similarity)
-    return close[0] if close else None
+            return [prefix + plain]
+    close = get_close_matches(plain, _KNOWN, n=2, cutoff=similarity)
+    nearness = [SequenceMatcher(None, each, plain).ratio() for each in close]
+    return [each for each, near in zip(close, nearness, strict=True) if near > nearness[0] - _AS_NEAR]
 
 
 def expected_of_bloom_filters(key: str, value: str) -> str | None:
@@ -262,6 +273,15 @@ def expected_of_bloom_filters(key: str, value: str) -> str | None:
         is_right = re.fullmatch("[0-9]{1,10}", value) and int(value) >= _LEAST_BLOOM_FILTER_BYTES
         return None if is_right else f"a whole number of bytes, {_LEAST_BLOOM_FILTER_BYTES} or more"
     return None
+
+
+def value_of_own(properties: Mapping[str, str], option: TableOption) -> str | None:
+    """Return the value of an option that Fluss does not know; None if the table does not have it.
+
+    Clusters refuse an unknown key that begins with "table.". They keep each custom property, so the option is also
+    looked for with `CUSTOM_PREFIX` in front.
+    """
+    return properties.get(option.key, properties.get(CUSTOM_PREFIX + option.key))
 
 
 def is_set(properties: Mapping[str, str], option: TableOption) -> bool:
@@ -291,7 +311,7 @@ def max_round_duration_ms(properties: Mapping[str, str]) -> int | None:
     Raises:
         FlussTieringError: INVALID_TABLE if the option's value is not a duration.
     """
-    value = properties.get(LAKE_MAX_ROUND_DURATION.key)
+    value = value_of_own(properties, LAKE_MAX_ROUND_DURATION)
     return None if value is None else _duration_ms(LAKE_MAX_ROUND_DURATION, value)
 
 

@@ -311,7 +311,8 @@ def settings_from_keys(pairs: Sequence[str]) -> dict[str, str]:
     """Return settings that are given as KEY=VALUE, by name: `kv.snapshot.num-retained=3` is `kv_snapshot_num_retained`.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if a pair is not KEY=VALUE or its key is not a setting.
+        FlussTieringError: INVALID_REQUEST if a pair is not KEY=VALUE, its key is not a setting, or two pairs have the
+            same key.
     """
     names = setting_fields()
     given: dict[str, str] = {}
@@ -325,6 +326,11 @@ def settings_from_keys(pairs: Sequence[str]) -> dict[str, str]:
                 ErrorCode.INVALID_REQUEST,
                 f"{key!r} is not a setting{hint}: expected KEY=VALUE, for example kv.snapshot.interval=5min; "
                 "the documentation lists all keys on its page Configuration",
+            )
+        if name in given:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the setting {key.strip()!r} is given twice: expected each setting once",
             )
         given[name] = value.strip()
     return given

@@ -15,6 +15,7 @@ import pyarrow as pa
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, DataType, DataTypeRoot, TableDescriptor, TablePath
 from fluss_tiering.model.table_options import (
+    CUSTOM_PREFIX,
     DELETE_FILES,
     FORMAT_VERSIONS,
     ICEBERG_CODEC,
@@ -26,6 +27,8 @@ from fluss_tiering.model.table_options import (
     LAKE_DELETE_FILES,
     LAKE_TABLE_NAME,
     LAKE_TABLE_PREFIX,
+    OWN_OF_CLUSTERS,
+    OWN_PREFIX,
     expected_of_bloom_filters,
 )
 
@@ -41,6 +44,7 @@ _WHOLE_NUMBERS: Final = (
     "write.metadata.previous-versions-max",
 )
 """Iceberg's properties that only count from 1 on. A wrong one would be found by maintenance alone."""
+_DELETE_FILES: Final = (LAKE_DELETE_FILES.key, CUSTOM_PREFIX + LAKE_DELETE_FILES.key)
 _COMPRESSING: Final = ("zstd", "gzip", "snappy", "lz4", "brotli")
 
 
@@ -104,10 +108,13 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
     size = properties.get(ICEBERG_TARGET_FILE_SIZE.key)
     if size is not None and not _is_positive(size):
         yield f"{ICEBERG_TARGET_FILE_SIZE.key} is {size!r}: expected a whole number of bytes above 0"
-    for option, values in ((LAKE_DELETE_FILES, DELETE_FILES), (ICEBERG_FORMAT_VERSION, FORMAT_VERSIONS)):
-        value = properties.get(option.key, option.default)
-        if value.lower() not in values:
-            yield f"{option.key} is {value!r}: expected {' or '.join(values)}"
+    for key, values in (*((key, DELETE_FILES) for key in _DELETE_FILES), (ICEBERG_FORMAT_VERSION.key, FORMAT_VERSIONS)):
+        value = properties.get(key)
+        if value is not None and value.lower() not in values:
+            yield f"{key} is {value!r}: expected {' or '.join(values)}"
+    for key in properties:
+        if key.startswith(CUSTOM_PREFIX + OWN_PREFIX) and key not in OWN_OF_CLUSTERS:
+            yield f"the custom property {key!r} is no option: expected {' or '.join(OWN_OF_CLUSTERS)}"
     for option in ICEBERG_FIXED:
         value = properties.get(option.key, option.default)
         if value.lower() != option.default:
@@ -123,12 +130,13 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def _delete_files(descriptor: TableDescriptor) -> Iterator[str]:
-    value = descriptor.properties.get(LAKE_DELETE_FILES.key)
-    if value is not None and not descriptor.primary_key:
-        yield (
-            f"{LAKE_DELETE_FILES.key} is {value!r} for a table without a primary key, whose rounds delete no rows: "
-            "expected the option on a table with a primary key only; leave it out, or reset it if the table has it"
-        )
+    for key in _DELETE_FILES:
+        value = descriptor.properties.get(key)
+        if value is not None and not descriptor.primary_key:
+            yield (
+                f"{key} is {value!r} for a table without a primary key, whose rounds delete no rows: "
+                "expected the option on a table with a primary key only; leave it out, or reset it if the table has it"
+            )
 
 
 def _whole_numbers(properties: Mapping[str, str]) -> Iterator[str]:

@@ -142,11 +142,17 @@ BLOOM = "iceberg.write.parquet.bloom-filter-"
             "table.datalake.delete-files is 'positions': expected equality or position",
         ),
         *(
-            (
-                {"properties": {"table.datalake.delete-files": value}},
-                f"table.datalake.delete-files is {value!r} for a table without a primary key",
-            )
+            ({"properties": {key: value}}, f"{key} is {value!r} for a table without a primary key")
             for value in ("position", "equality")
+            for key in ("table.datalake.delete-files", "fluss.table.datalake.delete-files")
+        ),
+        (
+            {"properties": {"fluss.table.datalake.delete-files": "positions"}},
+            "fluss.table.datalake.delete-files is 'positions': expected equality or position",
+        ),
+        (
+            {"properties": {"fluss.table.datalake.delete-file": "position"}},
+            "'fluss.table.datalake.delete-file' is no option",
         ),
         ({"properties": {f"{BLOOM}enabled.column.i": "yes"}}, "enabled.column.i is 'yes': expected true or false"),
         (

@@ -220,8 +220,9 @@ def _listen(server: grpc.aio.Server, host: str, port: int, tls: ServerTls | None
     if bound == 0:
         raise FlussTieringError(
             ErrorCode.UNAVAILABLE,
-            f"cannot listen on {address}: {reason}; check that the address belongs to this "
-            "machine, or choose a free port with --port if another program has this one",
+            f"cannot listen on {address}: {reason}; check that the address belongs to this machine. If another "
+            "program has this port, choose a free one with --port, and name it to clients with -s HOST:PORT or in "
+            "the variable FLUSS_TIERING_SERVER",
         )
     return bound
 

@@ -1,0 +1,53 @@
+"""Options that are ours, not Fluss's, of tables of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from spark_support import Tiering, named, served
+
+from engine_support import descriptor, new_path
+from fluss_support import FlussCluster
+from fluss_tiering.model.table_options import max_round_duration_ms
+from needs import needs
+
+OPTION = "fluss.table.datalake.delete-files"
+
+
+@pytest.fixture(scope="module")
+@needs("server")
+def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
+    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("options"), spark) as tiering:
+        yield tiering
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_table_of_a_cluster_chooses_how_its_rounds_delete(cluster: Tiering) -> None:
+    options = {
+        "table.datalake.enabled": "true",
+        "table.datalake.freshness": "1s",
+        OPTION: "equality",
+        "fluss.table.datalake.max-round-duration": "1h",
+    }
+    table = cluster.client.create_table(new_path(), descriptor(properties=options))
+    files = f"{table.lake_catalog_properties['name']}.{table.path}.files"
+
+    def kinds() -> set[int]:
+        """Return the kinds of files: 0 for data, 1 for position deletes, 2 for equality deletes."""
+        return {row.content for row in cluster.spark.sql(f"SELECT content FROM {files}").collect()}
+
+    (listed,) = cluster.client.get_tables([table.path])
+    assert max_round_duration_ms(listed.descriptor.properties) == 3_600_000
+    for names in ("first", "second"):
+        cluster.write(table, named(range(8), names))
+        cluster.tier(table, claim_timeout_s=60)
+    assert kinds() == {0, 2}
+
+    altered = cluster.client.alter_table(table.path, set_properties={OPTION: "position"})
+    cluster.write(table, named(range(8), "third"))
+    cluster.tier(altered, claim_timeout_s=60)
+    assert kinds() == {0, 1, 2}
+    lake = cluster.spark.table(f"{table.lake_catalog_properties['name']}.{table.path}")
+    assert dict(lake.select("id", "name").collect()) == named(range(8), "third")
