@@ -118,7 +118,8 @@ class FlussMaintainOperator(FlussMaintenanceOperator):
     """Do what is worth doing for lake tables: compact them, merge manifests, expire snapshots, delete orphan files.
 
     Without tables, it maintains those whose options `table.datalake.auto-compaction` and
-    `table.datalake.auto-expire-snapshot` ask for it. Rounds and readers may run at the same time.
+    `table.datalake.auto-expire-snapshot` ask for it. Rounds and readers may run at the same time. The task fails for a
+    table that is named and has no lake table yet.
 
     Args:
         tables: The `database.table` of each table, which is maintained whatever its options say. None for the tables

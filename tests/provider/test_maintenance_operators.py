@@ -169,5 +169,7 @@ def test_spark_itself_says_which_table_failed(server, spark_jars, context, new_t
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     table = new_table()
-    with pytest.raises(AirflowException, match=rf"^compact failed for 1 of 1 table: {table}: the lake table"):
+    with pytest.raises(
+        AirflowException, match=rf"^compact failed for 1 of 1 table: {table}: nothing of the table is in the lake"
+    ):
         FlussCompactOperator(task_id="maintain", tables=[table]).execute(context("maintain"))

@@ -110,7 +110,7 @@ def test_a_drain_s_command_line():
         (["--maintenance-cores", "2", "db.t"], "--maintenance-cores is for the maintenance between"),
         (["--drain", "--follow", "--maintenance-interval", "0s"], "'0s' is too little: expected at least 1ms"),
         (["--drain", "--follow", "--maintenance-interval", "999µs"], "'999µs' is too little"),
-        (["--drain", "--follow", "--maintenance-bytes", "0"], "'0' is too little: expected at least 1b"),
+        (["--drain", "--follow", "--maintenance-bytes", "0"], "'0' is too little: expected at least 1mb"),
     ],
 )
 def test_a_wrong_command_line_is_told(arguments: list[str], told: str, capsys):

@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any, Final, get_args, get_type_hints
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TablePath
 
 _ABOUT: Final = "about"
@@ -55,6 +56,10 @@ def at_least(parse: Callable[[str], float], least: float, text: str) -> Callable
             raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{given!r} is too little: expected at least {text}")
 
     return check
+
+
+WORTH_REWRITING: Final = at_least(parse_memory_size, 1 << 20, "1mb")
+"""The check of sizes that limit a rewrite. A size below a megabyte is a slip, such as 10 for 10gb."""
 
 
 def about(flag: str, text: str, **more: Any) -> Mapping[str, About]:

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.plural import counted
 from fluss_tiering.spark.audit.report import TableAudit
@@ -36,6 +37,7 @@ from fluss_tiering.spark.maintenance_options import (
     VerifyOptions,
     parse_arguments,
 )
+from fluss_tiering.spark.startup.interrupts import check_interrupt
 from fluss_tiering.spark.startup.session import own_session
 from fluss_tiering.spark.startup.shipping import shipped
 
@@ -96,6 +98,7 @@ def _each(tables: Sequence[TableInfo], work: Callable[[TableInfo], str | None]) 
             error = work(table)
         except FlussTieringError as raised:
             error = raised.message
+        check_interrupt()
         if error is not None:
             failed[str(table.path)] = " ".join(error.split())
     return failed
@@ -129,9 +132,13 @@ def _maintain(
     limits = limits_of(options)
     if options.dry_run:
         plan = plan_table(client, spark, table, steps[table.path], limits, with_merges=True)
-        logger.info("%s: %s", table.path, "nothing was tiered yet" if plan is None else planned_text(plan))
+        if plan is None and options.tables:
+            return nothing_tiered(table.path).message
+        logger.info("%s: %s", table.path, skipped_text(table.path) if plan is None else planned_text(plan))
         return None
     done = maintain_table(client, spark, table, steps=steps[table.path], limits=limits)
+    if done.was_never_tiered and options.tables:
+        return nothing_tiered(table.path).message
     if done.error is None:
         logger.info("%s: %s", table.path, done_text(done))
     return done.error
@@ -190,7 +197,7 @@ def _verify(options: VerifyOptions, client: TieringClient, spark: SparkSession, 
 
 def _difference(audit: TableAudit) -> str | None:
     if audit.lake_snapshot_id is None:
-        return "nothing was tiered yet, so there is nothing to compare"
+        return nothing_tiered(audit.path).message
     if audit.equal:
         return None
     parts = []

@@ -12,9 +12,8 @@ from typing import ClassVar, Final, TypeAlias
 
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.spark.command_line import about, add_arguments, at_least, check_options
+from fluss_tiering.spark.command_line import WORTH_REWRITING, about, add_arguments, check_options
 
 DEFAULT_MIN_INPUT_FILES: Final = 5
 DEFAULT_DELETE_FILES: Final = 1
@@ -139,10 +138,10 @@ class MaintainOptions:
         default=DEFAULT_MAX_BYTES,
         metadata=about(
             "--max-bytes",
-            "The largest size of the data files of a table that are rewritten in this run. Files whose rewrite saves "
-            "most come first.",
+            "The largest size of the data files of a table that are rewritten in this run, at least 1mb. Files whose "
+            "rewrite saves most are rewritten first.",
             metavar="SIZE",
-            check=at_least(parse_memory_size, 1, "1b"),
+            check=WORTH_REWRITING,
         ),
     )
     cores: int = field(

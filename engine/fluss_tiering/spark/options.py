@@ -14,9 +14,16 @@ from typing import Final
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
-from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.spark.command_line import Option, about, add_arguments, at_least, check_options, options_of
+from fluss_tiering.spark.command_line import (
+    WORTH_REWRITING,
+    Option,
+    about,
+    add_arguments,
+    at_least,
+    check_options,
+    options_of,
+)
 from fluss_tiering.spark.round.waves import FRESHNESS_IS_LIMIT, time_limit_s
 
 DEFAULT_CLAIM_TIMEOUT_S: Final = 180.0
@@ -117,7 +124,10 @@ class TierOptions:
         metadata=about("--table-concurrency", "How many tables are tiered at the same time.", least=1),
     )
     # A failed task is tried again, as on a cluster; plain local[*] would not.
-    master: str = field(default="local[*,4]", metadata=about("--master", "Spark's master.", in_application=False))
+    master: str = field(
+        default="local[*,4]",
+        metadata=about("--master", "The master URL of Spark.", metavar="URL", in_application=False),
+    )
     outcome_in_status: bool = field(
         default=False,
         metadata=about(
@@ -160,9 +170,9 @@ class TierOptions:
         metadata=about(
             "--maintenance-bytes",
             "With --drain --follow: the largest size of the data files of a lake table that one such maintenance "
-            "rewrites.",
+            "rewrites, at least 1mb.",
             metavar="SIZE",
-            check=at_least(parse_memory_size, 1, "1b"),
+            check=WORTH_REWRITING,
         ),
     )
     maintenance_cores: int = field(

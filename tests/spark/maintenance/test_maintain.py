@@ -337,9 +337,11 @@ def test_the_command_shows_its_plan_and_then_does_it(tiering: Tiering, monkeypat
     assert (plan["files_to_rewrite"], plan["fewer_files"], plan["deletes_to_apply"]) == (2, 1, 1)
     assert len(data_files(tiering, table)) == 2
 
-    assert run(*arguments, str(untiered.path), "--json") == 0
-    done = json.loads(capsys.readouterr().out)
-    assert [each["rewritten_files"] for each in done] == [2, 0]
+    assert run(*arguments, str(untiered.path), "--json") == 1
+    done, failed = json.loads(capsys.readouterr().out)
+    assert (done["rewritten_files"], done["error"]) == (2, None)
+    assert (failed["database_name"], failed["table_name"]) == (untiered.path.database, untiered.path.table)
+    assert failed["error"].startswith("nothing of the table is in the lake")
     assert len(data_files(tiering, table)) == 1
     rounds(tiering, table, 2)
     before = manifest_count(tiering, table)
@@ -352,7 +354,8 @@ def test_the_command_shows_its_plan_and_then_does_it(tiering: Tiering, monkeypat
     ("arguments", "told"),
     [
         (["--max-bytes", "much"], "--max-bytes: 'much' is not a size"),
-        (["--max-bytes", "0"], "--max-bytes: '0' is too little: expected at least 1b"),
+        (["--max-bytes", "0"], "--max-bytes: '0' is too little: expected at least 1mb"),
+        (["--max-bytes", "10"], "--max-bytes: '10' is too little: expected at least 1mb"),
         (["--all", "db.t"], "--all maintains every table that is tiered, but db.t is named, too"),
         (["--cores", "0"], "cores"),
     ],

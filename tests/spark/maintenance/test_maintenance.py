@@ -26,6 +26,7 @@ from fluss_tiering.lake.iceberg.file_counts import manifest_sizes
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.spark.maintenance import compact as compact_module
 from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
@@ -336,11 +337,11 @@ def test_what_cannot_be_maintained_is_told_and_touches_no_other_table(tiering: T
 
     assert run("compact", str(fresh.path), str(tiered.path), "--min-input-files", "2", *server) == 1
     printed = capsys.readouterr().out
-    assert f"{fresh.path}: the lake table {fresh.path} holds nothing yet: tier the table first" in printed
+    assert f"{fresh.path}: {nothing_tiered(fresh.path).message}" in printed
     assert "2 → 1" in printed
     assert run("expire", str(fresh.path), str(tiered.path), "--older-than", "0s", *server) == 1
     printed = capsys.readouterr().out
-    assert f"{fresh.path}: there is no lake table {fresh.path}: nothing was tiered yet" in printed
+    assert f"{fresh.path}: {nothing_tiered(fresh.path).message}" in printed
     assert f"{tiered.path}: 1 old snapshot is kept" in printed
     for name in ("compact", "expire"):
         with pytest.raises(FlussTieringError, match=r"table db\.nowhere does not exist"):

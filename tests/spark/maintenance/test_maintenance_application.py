@@ -48,7 +48,7 @@ def test_the_command_line_of_a_submit_is_read_as_the_same_options(options):
         (CompactOptions, {"delete_files": 0}, "--delete-files: 0 is not a whole number above 0"),
         (ExpireOptions, {"older_than": "soon"}, "--older-than: 'soon' is not a duration"),
         (ExpireOptions, {"retain_last": 0}, "--retain-last: 0 is not a whole number above 0"),
-        (MaintainOptions, {"max_bytes": "0 mb"}, "--max-bytes: '0 mb' is too little: expected at least 1b"),
+        (MaintainOptions, {"max_bytes": "0 mb"}, "--max-bytes: '0 mb' is too little: expected at least 1mb"),
         (VerifyOptions, {"limit": 0}, "--limit: 0 is not a whole number above 0"),
     ],
 )

@@ -156,7 +156,7 @@ def test_an_unknown_table_ends_the_application_with_a_message(tiering: Tiering, 
         (["--server", "h:1", "--max-round-bytes", "1_000", "db.t"], "'1_000' is not a whole number above 0"),
         (["--server", "h:1", "--table-concurrency", " 5 ", "db.t"], "' 5 ' is not a whole number above 0"),
         (["--server", "h:1", "--claim-timeout", "nan", "db.t"], "'nan' is not a number of at least 0"),
-        (["--server", "h:1", "--max-round-duration", "long", "db.t"], "for example 3min, or freshness"),
+        (["--server", "h:1", "--max-round-duration", "long", "db.t"], "for example 3min or 3 minutes, or freshness"),
     ],
 )
 def test_wrong_arguments_end_with_status_2(arguments, said, capsys):

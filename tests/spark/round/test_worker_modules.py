@@ -64,7 +64,7 @@ def test_pieces_of_all_kinds_are_written_without_pandas(tmp_path: Path):
     columns = [*COLUMNS, *(Column(name, DataType.parse(kind)) for name, kind in SYSTEM)]
     schema = pa.schema([pa.field(column.name, lake_type(column.data_type)) for column in columns])
     keys = pa.schema([schema.field("id"), schema.field("name")])
-    writer = ParquetFileWriter(schema, keys, ("zstd", None), 1 << 29, {}, sorted_by=("id", "name"), offset_order_id=1)
+    writer = ParquetFileWriter(schema, keys, ("zstd", None), 1 << 29, {}, sorted_by=("id", "name"))
     todo = (
         SnapshotPiece(info.latest_kv_snapshot, deletes=True),
         LogPiece(info.bucket, info.latest_kv_snapshot.log_offset, info.log_end_offset, deletes=True),

@@ -23,7 +23,8 @@ from fluss_tiering.lake.iceberg.maintenance.rewrites import Rewritten, rewrite_m
 from fluss_tiering.lake.iceberg.procedures import call_procedure
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark.maintenance.conflicts import ConflictTries
 from fluss_tiering.spark.maintenance.plan import fewer_manifests
@@ -107,8 +108,9 @@ class _Compactor:
         """Compact the table and return what was done.
 
         Raises:
-            FlussTieringError: STORAGE if the lake cannot be reached or the table holds nothing yet; LAKE_CONFLICT if
-                others changed the same files in each attempt; LAKE_TABLE_MISMATCH if the lake table has another layout;
+            FlussTieringError: STORAGE if the lake cannot be reached; LAKE_SNAPSHOT_NOT_EXIST if nothing was tiered yet;
+                LAKE_CONFLICT if others changed the same files in each attempt; LAKE_TABLE_MISMATCH if the lake table
+                has another layout;
                 INVALID_REQUEST if the table has a TIME column and files that only Spark could rewrite.
         """
         before = file_counts(self._open().java_table)
@@ -139,7 +141,5 @@ class _Compactor:
         """Return the lake table as it is now."""
         lake = self._catalogs.find_table(self._table)
         if lake is None or lake.base() is None:
-            raise FlussTieringError(
-                ErrorCode.STORAGE, f"the lake table {self._table.lake_path} holds nothing yet: tier the table first"
-            )
+            raise nothing_tiered(self._table.path)
         return lake

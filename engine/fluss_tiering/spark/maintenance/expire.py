@@ -15,7 +15,8 @@ from fluss_tiering.lake.iceberg.actions import expire
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.expiry import expirable_snapshots
 from fluss_tiering.lake.iceberg.java import lake_errors
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
 
 _SNAPSHOTS_AT_ONCE: Final = 50
@@ -95,15 +96,13 @@ def expire_planned(
             None for one commit of all snapshots.
 
     Raises:
-        FlussTieringError: The errors of `expirable_snapshots`; STORAGE also if there is no lake table.
+        FlussTieringError: The errors of `expirable_snapshots`; LAKE_SNAPSHOT_NOT_EXIST if nothing was tiered yet.
     """
     # This is read before the lake table is opened: a snapshot that is registered in between is newer.
     known = client.lake_snapshot(table.path)
     lake = IcebergCatalogs(spark).find_table(table)
     if lake is None:
-        raise FlussTieringError(
-            ErrorCode.STORAGE, f"there is no lake table {table.lake_path}: nothing was tiered yet, or it was dropped"
-        )
+        raise nothing_tiered(table.path)
     found = expirable_snapshots(
         lake,
         None if known is None else known.snapshot_id,

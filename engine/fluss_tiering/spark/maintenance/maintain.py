@@ -80,6 +80,11 @@ class Maintenance:
     error: str | None = None
 
     @property
+    def was_never_tiered(self) -> bool:
+        """Whether there was nothing to maintain, because nothing of the table is in the lake."""
+        return self.plan is None and self.error is None and not self.interrupted
+
+    @property
     def did_something(self) -> bool:
         """Whether the table or its files were changed."""
         return self.rewritten != Rewritten() or any(

@@ -20,6 +20,7 @@ from fluss_tiering.lake.iceberg.repair.rebound import rewrite_bounds
 from fluss_tiering.lake.iceberg.repair.retype import FileRewriter, replace_files
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark.file_jobs import for_each, wrong_files
 from fluss_tiering.spark.maintenance.conflicts import ConflictTries
@@ -76,9 +77,9 @@ class _Repairer:
         """Repair the table and return what was done.
 
         Raises:
-            FlussTieringError: STORAGE if the lake cannot be read, or there is none; LAKE_CONFLICT if others changed the
-                same files in each attempt; UNKNOWN if a file cannot be read; INVALID_REQUEST if a file has to be
-                written again while the table has deletes by position.
+            FlussTieringError: STORAGE if the lake cannot be read; LAKE_SNAPSHOT_NOT_EXIST if nothing was tiered yet;
+                LAKE_CONFLICT if others changed the same files in each attempt; UNKNOWN if a file cannot be read;
+                INVALID_REQUEST if a file has to be written again while the table has deletes by position.
         """
         found, checked, rewritten = self._tries.run(self._rewrite)
         rebound = self._tries.run(self._rebound) if any(each.right_bounds for each in found) else 0
@@ -117,10 +118,7 @@ class _Repairer:
     def _open(self) -> tuple[IcebergTable, list[Manifest]]:
         lake = IcebergCatalogs(self._spark).find_table(self._table)
         if lake is None:
-            raise FlussTieringError(
-                ErrorCode.STORAGE,
-                f"there is no lake table {self._table.lake_path}: nothing was tiered yet, or it was dropped or renamed",
-            )
+            raise nothing_tiered(self._table.path)
         return lake, live_manifests(lake.java_table)
 
     def _check_deletes(self, manifests: list[Manifest]) -> None:

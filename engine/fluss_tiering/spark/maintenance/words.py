@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from fluss_tiering.model.lake import skipped_text
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.plural import counted
 from fluss_tiering.spark.maintenance.maintain import Maintenance
@@ -48,8 +49,10 @@ def merge_text(plan: Plan) -> str:
 
 def done_text(done: Maintenance) -> str:
     """Return what maintenance has done, in which time."""
+    if done.was_never_tiered:
+        return skipped_text(done.path)
     if done.plan is None:
-        return "nothing was tiered yet" if not done.interrupted else "maintenance gave way to a round"
+        return "maintenance gave way to a round"
     parts = []
     if done.rewritten.files:
         parts.append(

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from fluss_tiering.client.security import hide_token
 from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, java_error_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.startup.interrupts import check_interrupt, interrupted_by_sigint
 from fluss_tiering.spark.startup.jvm_process import JvmProcess, own_jvm
 from fluss_tiering.spark.startup.local_workers import local_workers_conf
 from fluss_tiering.spark.startup.master import check_master
@@ -62,14 +63,17 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         builder = builder.config(map=redaction_conf(present.get(REDACTION), os.environ))
     python = os.environ.get("PYSPARK_PYTHON", "python3")
     builder = builder.config(map=local_workers_conf(master, python))
-    with own_jvm() as process:
+    with own_jvm() as process, interrupted_by_sigint():
         try:
             spark = builder.getOrCreate()
         except JAVA_ERRORS as error:
             raise _not_started(master, error, process.last_words()) from None
     _quieten_accumulators(spark)
     try:
-        yield spark
+        try:
+            yield spark
+        finally:
+            check_interrupt()
     finally:
         if process.died():
             logger.error("Spark's JVM has ended: %s", process.last_words() or "it left no message")
