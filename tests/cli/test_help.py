@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import typer
@@ -12,6 +14,7 @@ from fluss_tiering.cli.main import app
 
 WIDTHS = (80, 100, 160)
 ROOT = typer.main.get_command(app)
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
 def paths(command=ROOT, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -52,3 +55,77 @@ def test_names_and_words_are_whole(command, monkeypatch, path, width):
         assert name in words
         sentence = (below.short_help or below.help).partition(". ")[0].partition("\n")[0].rstrip(".")
         assert sentence in " ".join(rejoined.split())
+
+
+@pytest.mark.parametrize("path", [each for each in paths() if not hasattr(found(each), "commands")], ids=" ".join)
+def test_the_help_and_the_page_say_the_same_of_each_parameter(command, monkeypatch, path):
+    monkeypatch.setenv("COLUMNS", "160")
+    out = command(*path, "--help").out
+    section = PAGE.read_text().partition(f"\n## {' '.join(path)}\n")[2].partition("\n## ")[0]
+    usage = out.partition("\n")[0].removeprefix("Usage: ")
+    assert f"```text\n{usage}\n```" in section
+    assert not re.search(r"<|>|[a-z]\[|\{", usage)
+    rows = [line.replace("\\|", "/").split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    assert rows
+    for names, value, _, _ in rows:
+        name = names.split("`")[1]
+        (line,) = (each for each in out.splitlines() if re.match(rf"  (-\w, |)({re.escape(name)})( |$)", each))
+        shown = re.split("  +", line.strip())[0].removeprefix(name).rpartition(name)[2].strip()
+        listed = value.removeprefix("one of ").split(", ") if value.startswith("one of ") else [value]
+        words = "|".join(each.split("`")[1] for each in listed if "`" in each)
+        assert shown == words, line
+        assert value.endswith("repeatable") == ("[repeatable]" in described(out, line))
+
+
+def described(out: str, line: str) -> str:
+    """A line of a help with those below it that belong to it."""
+    below = out.partition(f"{line}\n")[2].splitlines()
+    return " ".join([line, *itertools.takewhile(lambda each: each.startswith("     "), below)])
+
+
+@pytest.mark.parametrize("path", paths(), ids=lambda path: " ".join(path) or "fluss-tiering")
+def test_no_help_names_a_type_of_python(command, monkeypatch, path):
+    monkeypatch.setenv("COLUMNS", "160")
+    out = command(*path, "--help").out
+    assert not re.search(r"<\w|list\[|\bstr\b|\bx[<>]=|<=x", out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("tables", "create", "db.t", "--primary-key", "a", "--primary-key", "b"), "--primary-key A,B once"),
+        (("tables", "list", "-s", "a:1", "--server", "b:1"), "--server [ID@]HOST:PORT once"),
+        (("scan", "db.t", "-n", "1", "-n", "2", "-n", "3"), "--limit is given 3 times: expected --limit NUMBER once"),
+    ],
+)
+def test_an_option_with_one_value_is_given_once(command, arguments, told):
+    assert command(*arguments).refuses(2, told)
+
+
+def test_flags_and_repeatable_options_may_be_given_again(command, table):
+    assert command("tables", "create", table, "-c", "a INT", "-c", "b INT", "--if-not-exists").code == 0
+    assert command("tables", "describe", table, "--json", "--json").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("serve", "--fluss", ""), "--fluss is empty: expected HOST:PORT[,HOST:PORT], or leave --fluss out"),
+        (("tier", "db.t", "--master", "", "--print-submit"), "--master is empty: expected URL, or leave --master out"),
+        (("health", "--tls-name", ""), "--tls-name is empty"),
+        (("spark-conf", "--catalog", ""), "--catalog is empty"),
+        (("put", "db.t", ""), "FILE... is empty: expected a value"),
+        (("class-archive", ""), "FILE is empty"),
+        (("token", "create", "a", "-f", "", "-r", "admin"), "--file is empty: expected a value"),
+        (("token", "create", "a", "-f", "tokens", "-r", "admin", "-o", ""), "--output is empty: expected FILE"),
+        (("--token-file", "", "tables", "list"), "--token-file is empty: expected FILE, or leave --token-file out"),
+        (("spark-conf", "--server", ""), "the tiering server's address is ''"),
+        (("spark-conf", "--catalog", "a.b"), "--catalog 'a.b': expected a name of letters, digits and _"),
+        (("serve", "-D", "host=a", "-D", "host=b"), "the setting 'host' is given twice"),
+        (("serve", "--host", "a", "-D", "host=b"), "the setting host is given with -D and with an option of its own"),
+    ],
+)
+def test_a_value_that_can_only_be_a_slip_is_refused(command, arguments, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command(*arguments).refuses(2, told)
+    assert not list(tmp_path.iterdir())

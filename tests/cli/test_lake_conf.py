@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
+from fluss_tiering.cli.duckdb_sql import duckdb_sql
 from fluss_tiering.cli.lake_conf import _pyiceberg
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lake import nothing_tiered
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath
+from judges import _duckdb
 
 
 def test_spark_gets_arguments(command, table):  # D30
@@ -32,7 +39,8 @@ def test_arguments_that_a_shell_takes_as_they_are_need_no_hint(command, table):
     command("tables", "create", table, "-c", "id BIGINT")
     printed = command("lake-conf", table)
     assert printed.out.split() == shlex.split(printed.out)
-    assert printed.err == ""
+    (warning,) = printed.err.splitlines()
+    assert warning == f"warning: {table}: {nothing_tiered(TablePath.parse(table)).message}"
 
 
 def test_pyiceberg_opens_the_catalog(command, table, tmp_path: Path, monkeypatch):  # D30
@@ -54,3 +62,101 @@ def test_other_catalogs_are_named_as_pyiceberg_names_them():  # D30
     assert _pyiceberg(postgresql) == {"type": "sql", "uri": "postgresql+psycopg2://u:p@db:5432/lake"}
     with pytest.raises(FlussTieringError, match="jdbc:mysql"):
         _pyiceberg({"type": "jdbc", "uri": "jdbc:mysql://db/lake"})
+
+
+def in_catalog(**properties: str) -> TableInfo:
+    """A table whose lake catalog has these properties."""
+    descriptor = TableDescriptor(columns=(Column("id", DataType.parse("BIGINT")),))
+    return TableInfo(
+        path=TablePath("shop", "orders"),
+        table_id=1,
+        schema_id=1,
+        descriptor=descriptor,
+        created_time=0,
+        lake_catalog_properties=properties,
+    )
+
+
+def statements(sql: str) -> list[str]:
+    """Statements, as DuckDB itself splits and parses them."""
+    return [each.query.strip().removesuffix(";") for each in duckdb.extract_statements(sql)]
+
+
+def test_the_folder_of_a_lake_table_is_described_once_it_is_there(command, client, table, monkeypatch):
+    command("tables", "create", table, "-c", "id BIGINT")
+    assert (
+        f"Lake table: none yet. The first round makes {table} in the lake catalog"
+        in command("tables", "describe", table).out
+    )
+    (described,) = json.loads(command("tables", "describe", table, "--json").out)
+    database, _, name = table.partition(".")
+    assert described["lake_table"] == {
+        "catalog": "fluss_lake",
+        "database_name": database,
+        "table_name": name,
+        "location": None,
+    }
+    made = made_by_pyiceberg(command, table).location()
+    assert f"in the folder {made}." in command("tables", "describe", table).out
+    (described,) = json.loads(command("tables", "describe", table, "--json").out)
+    assert described["lake_table"]["location"] == made
+
+
+def made_by_pyiceberg(command, table: str) -> Table:
+    """Make the lake table of a table with PyIceberg."""
+    lines = command("lake-conf", table, "--for", "pyiceberg").out.splitlines()[2:]
+    properties = {key.strip(): value.strip().strip("'") for key, _, value in (each.partition(":") for each in lines)}
+    catalog = load_catalog("fluss_lake", **properties)
+    catalog.create_namespace_if_not_exists(table.partition(".")[0])
+    return catalog.create_table(table, pa.schema([("id", pa.int64())]))
+
+
+def test_duckdb_attaches_a_rest_catalog():
+    table = in_catalog(type="rest", uri="http://rest:8181/", warehouse="it's", name="lake")
+    *loads, attach = statements(duckdb_sql(table))
+    assert loads == ["INSTALL httpfs", "LOAD httpfs", "INSTALL iceberg", "LOAD iceberg"]
+    options = "TYPE iceberg, ENDPOINT 'http://rest:8181', AUTHORIZATION_TYPE 'none'"
+    assert attach.startswith(f"ATTACH 'it''s' AS \"lake\" ({options})")
+
+
+@pytest.mark.parametrize(
+    ("properties", "secret"),
+    [
+        ({"token": "t"}, "TOKEN 't'"),
+        (
+            {"credential": "me:p:w"},
+            "CLIENT_ID 'me:p', CLIENT_SECRET 'w', OAUTH2_SERVER_URI 'http://rest:8181/v1/oauth/tokens'",
+        ),
+        ({"credential": "w", "oauth2-server-uri": "http://o"}, "CLIENT_SECRET 'w', OAUTH2_SERVER_URI 'http://o'"),
+    ],
+)
+def test_duckdb_gets_the_credentials_of_a_rest_catalog(properties, secret):
+    sql = duckdb_sql(in_catalog(type="rest", uri="http://rest:8181", warehouse="w", **properties))
+    assert f"CREATE OR REPLACE SECRET fluss_lake_secret (TYPE iceberg, {secret})" in statements(sql)
+    assert "SECRET fluss_lake_secret)" in sql
+
+
+def test_another_catalog_says_how_duckdb_finds_the_metadata_file():
+    table = in_catalog(type="jdbc", uri="jdbc:postgresql://db/lake", name="it's")
+    with pytest.raises(FlussTieringError, match="catalog_name = 'it''s' AND table_namespace = 'shop'"):
+        duckdb_sql(table)
+    with pytest.raises(FlussTieringError, match="iceberg_scan"):
+        duckdb_sql(in_catalog(type="hive", uri="thrift://h"))
+
+
+def test_duckdb_reads_the_newest_metadata_file(command, client, table):
+    command("tables", "create", table, "-c", "id BIGINT")
+    made = made_by_pyiceberg(command, table)
+    made.append(pa.table({"id": [1, 2]}))
+    (info,) = client.get_tables([TablePath.parse(table)])
+    with _duckdb().cursor() as connection:
+        for statement in statements(duckdb_sql(info)):
+            # The extensions of the tests are wheels.
+            if not statement.startswith(("INSTALL", "LOAD")):
+                connection.execute(statement)
+        assert connection.execute(f"SELECT id FROM {table} ORDER BY id").fetchall() == [(1,), (2,)]
+
+
+def test_duckdb_reads_nothing_before_the_first_round(command, table):
+    command("tables", "create", table, "-c", "id BIGINT")
+    assert command("lake-conf", table, "--for", "duckdb").refuses(1, nothing_tiered(TablePath.parse(table)).message)

@@ -109,7 +109,7 @@ def test_csv_has_bytes_in_hexadecimal(command, client, table, tmp_path):
         {"mac": "00ff", "blob": "002c0aff", "noon": "12:00:00.001"},
         {"mac": None, "blob": None, "noon": None},
     ]
-    for wrong, word in (("0", "hexadecimal"), ("xy", "hexadecimal"), ("00", "fixed_size_binary[2]")):
+    for wrong, word in (("0", "hexadecimal"), ("xy", "hexadecimal"), ("00", "2 bytes")):
         rows.write_text(f"mac,blob,noon\n{wrong},,\n")
         assert command("put", table, rows).refuses(2, "rows.csv", "mac", word)
 
@@ -151,11 +151,13 @@ def test_wrong_type_in_a_put_is_named_and_writes_nothing(command, client, table,
     assert command("put", table, orders).refuses(2, "name", "BIGINT")
     wrong = tmp_path / "wrong.csv"
     wrong.write_text("id,name,price\n1,1,1\nx,1,1\n")
-    assert command("put", table, wrong).refuses(2, "wrong.csv", "Row #3", "int64")
+    assert command("put", table, wrong).refuses(2, "wrong.csv", "line 3, column 'id': 'x' does not fit", "BIGINT")
     wrong.write_text("id,name,price\n1,1,1\n1,1,1,1\n")
-    assert command("put", table, wrong).refuses(2, "wrong.csv", "Row #3", "Expected 3 columns, got 4")
+    assert command("put", table, wrong).refuses(2, "wrong.csv", "line 3 has 4 values: expected 3", "id, name, price")
     wrong.write_text("id,name,price\n1,1,1234.5\n")
-    assert command("put", table, wrong).refuses(2, "wrong.csv", "column 'price'", "precision")
+    assert command("put", table, wrong).refuses(
+        2, "line 2, column 'price': '1234.50'", "up to 3 digits before the point"
+    )
     assert log_end(client, table) == 0
 
 
@@ -172,7 +174,7 @@ def test_rows_that_do_not_fit_are_refused_whole(command, client, table, orders, 
     command("tables", "create", table, "--like", orders, "--primary-key", "id")
     path = tmp_path / "wrong.parquet"
     pa.parquet.write_table(rows, path)
-    assert command("put", table, path).refuses(2, *words)
+    assert command("put", table, path).refuses(2, "wrong.parquet", *words)
     assert log_end(client, table) == 0
 
 
@@ -190,6 +192,13 @@ def test_rows_that_do_not_fit_are_refused_whole(command, client, table, orders, 
         (["-c", "id BIGINT", "--bucket-key", ""], ("--bucket-key ''",)),
         (["-c", "id BIGINT", "--partition-key", " "], ("--partition-key ' '",)),
         (["-c", "id BIGINT", "--freshness", "soon"], ("soon", "ns, µs, ms, s, min, h, d")),
+        (["-c", "id BIGINT", "-p", "a=1", "-p", "b=1", "-p", "a=2"], ("--property sets 'a' twice, to '1' and to '2'",)),
+        (
+            ["-c", "id BIGINT", "--freshness", "3min", "-p", "table.datalake.freshness=1h"],
+            ("freshness is given twice",),
+        ),
+        (["-c", "id BIGINT", "--null-value", "NA"], ("--null-value is about the file of --like",)),
+        (["--like", ""], ("--like is empty", "expected FILE, or leave --like out")),
         ([], ("--like", "--column")),
     ],
 )
@@ -212,7 +221,8 @@ def test_rows_come_from_standard_input(command, client, table, monkeypatch):  # 
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,name\n1,a\n2,b\n")))
     assert "Appended 2 rows" in command("put", table, "-").out
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,name\nx,a\n")))
-    assert command("put", table, "-").refuses(2, "cannot read -")
+    said = "cannot read -: row 2 (row 1 has the names), column 'id': 'x' does not fit: expected a whole number"
+    assert command("put", table, "-").refuses(2, said)
     assert log_end(client, table) == 2
 
 
@@ -227,6 +237,8 @@ def test_what_did_not_happen_is_not_told(command, table):  # D30
 def test_an_alteration_of_nothing_says_what_is_missing(command, table):  # D30
     command("tables", "create", table, "-c", "id BIGINT")
     assert command("tables", "alter", table).refuses(2, "nothing to change", "--set KEY=VALUE", "--reset KEY")
+    twice = ("--set", "a.b=1", "--set", "a.b=2")
+    assert command("tables", "alter", table, *twice).refuses(2, "--set sets 'a.b' twice")
 
 
 @pytest.mark.parametrize(
@@ -254,10 +266,12 @@ def test_each_mistake_of_tier_has_its_own_message(command, arguments, words):  #
         ("table.datalake.max_round_duration=1min", "table.datalake.max-round-duration"),
         ("tabel.datalake.enabled=true", "table.datalake.enabled"),
         ("table.log.ttl=1d", None),
+        ("table.datalake.table=x", "table.datalake.enabled or table.datalake.table-name"),
     ],
 )
 def test_unknown_options_are_refused_with_what_was_meant(command, client, table, option, meant):  # D25
-    hint = (f"did you mean {meant}?",) if meant else ("is no option of tables: expected one of",)
+    place = "the documentation lists on its page Configuration under Tables"
+    hint = (f"did you mean {meant}?" if meant else "is no option of tables: expected one of those", place)
     assert command("tables", "create", table, "-c", "id BIGINT", "-p", option).refuses(2, *hint)
     assert TablePath.parse(table) not in {each.path for each in client.list_tables()}
     command("tables", "create", table, "-c", "id BIGINT")
@@ -269,10 +283,46 @@ def test_custom_properties_and_properties_of_the_lake_are_kept(command, table): 
     kept = {"nope": "1", "owner.team": "a", "iceberg.write.x": "1", "table.datalake.iceberg.io-impl": "x"}
     options = [text for key, value in kept.items() for text in ("-p", f"{key}={value}")]
     assert command("tables", "create", table, "-c", "id BIGINT", *options).code == 0
-    assert command("tables", "alter", table, "--set", "nope=2", "--reset", "owner.team", "--reset", "absent").code == 0
+    assert command("tables", "alter", table, "--set", "nope=2", "--reset", "owner.team").code == 0
     (described,) = json.loads(command("tables", "describe", table, "--json").out)
     assert kept.items() - described["properties"].items() == {("nope", "1"), ("owner.team", "a")}
     assert command("tables", "alter", table, "--set", "table.datalake.format=paimon").refuses(2, "ICEBERG")
+
+
+@pytest.mark.parametrize("key", ["iceberg.x", "absent", "table.datalake.max-round-duration"])
+def test_only_an_option_that_is_set_is_reset(command, client, table, key):
+    command("tables", "create", table, "-c", "id BIGINT", "-p", "owner.team=a")
+    before = client.get_tables([TablePath.parse(table)])
+    answer = command("tables", "alter", table, "--set", "team=b", "--reset", "owner.team", "--reset", key)
+    assert answer.refuses(2, f"--reset '{key}': {table} does not set this option", "owner.team, table.datalake.enabled")
+    assert client.get_tables([TablePath.parse(table)]) == before
+
+
+@pytest.mark.parametrize("if_exists", [[], ["--if-exists"]])
+def test_a_partition_of_a_table_without_partitions_is_no_slip(command, table, if_exists):
+    command("tables", "create", table, "-c", "id BIGINT")
+    answer = command("tables", "drop-partition", table, "mon", *if_exists)
+    assert answer.refuses(2, f"{table} has no partition columns", f"`fluss-tiering tables drop {table}`")
+    command("tables", "drop", table)
+    columns = [text for name in ("id BIGINT", "day STRING", "shop STRING") for text in ("-c", name)]
+    command("tables", "create", table, *columns, "--partition-key", "day,shop")
+    answer = command("tables", "drop-partition", table, "mon", *if_exists)
+    assert answer.refuses(2, f"'mon' names no partition of {table}", "in this order: day, shop")
+
+
+@pytest.mark.parametrize("right", ["3minutes", "3 Min", "180s", "180000 milliseconds"])
+def test_each_spelling_of_a_freshness_that_fluss_knows_is_taken(command, client, table, right):
+    assert command("tables", "create", table, "-c", "id BIGINT", "--freshness", right).code == 0
+    (status,) = client.list_tiering_statuses(TablePath.parse(table))
+    assert status.freshness_ms == 180_000
+
+
+@pytest.mark.parametrize("wrong", ["3", "minutes", "three minutes", "3 weeks", "1.5h", "-3min", ""])
+def test_a_freshness_that_is_no_duration_is_refused_with_what_is_one(command, table, wrong):
+    answer = command("tables", "create", table, "-c", "id BIGINT", "--freshness", wrong)
+    assert answer.refuses(
+        2, f"table.datalake.freshness: '{wrong}' is not a duration", "ms, s, min, h, d", "3min or 3 minutes"
+    )
 
 
 @pytest.mark.parametrize("folder", ["", "nowhere"])
@@ -300,7 +350,7 @@ def test_a_put_that_fails_midway_tells_what_it_has_written(command, client, tabl
     good.write_text("id\n1\n2\n")
     bad.write_text("id\n3\nx\n")
     failed = command("put", table, good, bad)
-    assert failed.refuses(2, "bad.csv", "Row #3", "2 rows of the files before bad.csv, and 0 rows of bad.csv itself")
+    assert failed.refuses(2, "bad.csv", "line 3", "2 rows of the files before bad.csv, and 0 rows of bad.csv itself")
     assert ("A repeat appends them once more" in failed.err) is not key
     assert log_end(client, table) == 2
     assert "Before the error" not in command("put", table, bad).err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +11,7 @@ from rich.markup import escape
 from fluss_tiering.cli import options, output
 from fluss_tiering.cli.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
-from fluss_tiering.model.duration import parse_duration_ms
+from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def clean(
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete the files. Without this option they are only listed.")
     ] = False,
-    master: Annotated[str, typer.Option(help="The master URL of Spark.")] = "local[*]",
+    master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
@@ -36,8 +36,10 @@ def clean(
     Killed tasks leave such files behind. The command lists but keeps the files of a running round, the files of a
     commit whose outcome is unknown, and all files in a folder that another lake table may share. It does not look at
     offsets files, which the server keeps.
+
+    Without a name, tables that have no lake table yet are skipped. For a table that is named, this is an error.
     """
-    grace = timedelta(milliseconds=parse_duration_ms(older_than))
+    grace = options.duration("--older-than", older_than)
     from fluss_tiering.lake.iceberg.orphans import check_grace  # noqa: PLC0415 - Spark, for this command only
     from fluss_tiering.spark.audit.clean import clean_table  # noqa: PLC0415
 
@@ -47,6 +49,8 @@ def clean(
         found = each_table(
             "looking for orphan files", tables, lambda each: clean_table(spark, each, grace=grace, delete=delete)
         )
+    if table is not None:
+        found = [each if each.tiered else replace(each, error=nothing_tiered(each.path).message) for each in found]
     if json:
         output.print_json(_as_json(each) for each in found)
     else:
@@ -67,7 +71,10 @@ def _print(found: list[TableFiles], *, delete: bool) -> None:
             output.print_sentence(f"{escape(orphan.location)} [dim]{escape(fate)}[/]")
         if table.orphans and not delete:
             output.print_sentence(f"{table.path}: use --delete to delete the files that may be deleted")
-    if not any(table.orphans for table in found):
+        if not table.tiered and table.error is None:
+            output.print_progress(f"{table.path}: {skipped_text(table.path)}")
+    examined = [table for table in found if table.tiered and table.error is None]
+    if (examined or not found) and not any(table.orphans for table in examined):
         output.print_sentence("There are no orphan files of this age.")
     output.print_errors((str(each.path), each.error) for each in found if each.error)
 

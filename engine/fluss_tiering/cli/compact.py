@@ -24,7 +24,7 @@ def compact(
         int,
         typer.Option(min=1, help="Rewrite a data file of any size if at least this many delete files apply to it."),
     ] = 1,
-    master: Annotated[str, typer.Option(help="The master URL of Spark.")] = "local[*]",
+    master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,6 @@ from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.cli.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
-from fluss_tiering.model.duration import parse_duration_ms
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.maintenance.expire import Expiry
@@ -34,7 +32,7 @@ def expire(
             "The default comes from the properties of the lake table (1).",
         ),
     ] = None,
-    master: Annotated[str, typer.Option(help="The master URL of Spark.")] = "local[*]",
+    master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
@@ -43,7 +41,7 @@ def expire(
     The command keeps the snapshot that is registered at the server and every later one, because readers of Fluss and
     the recovery of rounds need them. Rounds may run at the same time.
     """
-    age = None if older_than is None else timedelta(milliseconds=parse_duration_ms(older_than))
+    age = None if older_than is None else options.duration("--older-than", older_than)
     from fluss_tiering.spark.maintenance.expire import expire_snapshots  # noqa: PLC0415 - Spark, for this command only
 
     with TieringClient(server) as client:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,11 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from fluss_tiering.cli import hexadecimal
+from fluss_tiering.cli.csv_errors import CsvPlaces, RememberedInput, WrongValueError, unreadable_columns
+from fluss_tiering.cli.csv_values import check_values
+from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column
 
 BATCH_ROWS: Final = 65_536
 """The number of rows in one write request: enough for columnar work, and few enough for one message."""
@@ -42,14 +46,14 @@ def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
         return schema
 
 
-def file_batches(path: Path, schema: pa.Schema, null_values: list[str]) -> Iterator[pa.RecordBatch]:
+def file_batches(path: Path, columns: Sequence[Column], null_values: list[str]) -> Iterator[pa.RecordBatch]:
     """Return the rows of the file in batches of at most `BATCH_ROWS`.
 
-    Text in a CSV file is read as the types of `schema`. Bytes are written in hexadecimal there.
+    Text in a CSV file is read as the types of the columns of the table. Bytes are written in hexadecimal there.
 
     Raises:
-        FlussTieringError: INVALID_ROWS if a value cannot be read. The message names the file and gives pyarrow's
-            reason.
+        FlussTieringError: INVALID_ROWS if a value cannot be read. The message names the file. Of a CSV file it also
+            names the line, the column, the value and what is expected.
     """
     with _errors_name(path, ErrorCode.INVALID_ROWS):
         if _kind(path) == _PARQUET:
@@ -57,16 +61,31 @@ def file_batches(path: Path, schema: pa.Schema, null_values: list[str]) -> Itera
                 _check_names(file.schema_arrow)
                 yield from file.iter_batches(BATCH_ROWS)
             return
-        options = _convert(null_values)
-        options.column_types = hexadecimal.schema_of_texts(schema)
-        source = sys.stdin.buffer if path == STANDARD_INPUT else path
+        yield from _csv_batches(path, columns, null_values)
+
+
+def _csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) -> Iterator[pa.RecordBatch]:
+    if reason := unreadable_columns(columns):
+        raise pa.ArrowInvalid(reason)
+    schema = arrow_schema(columns)
+    options = _convert(null_values)
+    options.column_types = hexadecimal.schema_of_texts(schema)
+    source = RememberedInput(sys.stdin.buffer) if path == STANDARD_INPUT else path
+    places = CsvPlaces(source, tuple(columns))
+    before = 0
+    try:
         with pa.csv.open_csv(source, read_options=_ONE_THREAD, convert_options=options) as reader:
             _check_names(reader.schema)
             for batch in reader:
                 rows = hexadecimal.from_texts(batch, schema)
-                _check_decimals(rows)
+                check_values(rows, columns)
                 for start in range(0, rows.num_rows, BATCH_ROWS):
                     yield rows.slice(start, BATCH_ROWS)
+                before += batch.num_rows
+    except WrongValueError as error:
+        raise pa.ArrowInvalid(places.of_value(error, before)) from error
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid(places.of_error(str(error))) from error
 
 
 def row_count(path: Path) -> int | None:
@@ -88,16 +107,6 @@ def _kind(path: Path) -> str:
             "or - for CSV from standard input",
         )
     return kind
-
-
-def _check_decimals(rows: pa.RecordBatch) -> None:
-    """Check that decimals have no more digits than their types: the reader of CSV does not."""
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        if pa.types.is_decimal(field.type):
-            try:
-                column.validate(full=True)
-            except pa.ArrowInvalid as error:
-                raise pa.ArrowInvalid(f"column {field.name!r}: {error}") from error
 
 
 def _check_names(schema: pa.Schema) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from fluss_tiering.cli.csv_errors import WrongValueError
 from fluss_tiering.formats.schema import is_bytes
 
 
@@ -21,8 +22,7 @@ def from_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the batch with bytes in those columns that hold bytes in `schema`.
 
     Raises:
-        pa.ArrowInvalid: A text is not pairs of hexadecimal digits, or does not have as many bytes as the column holds.
-            The message names the column and the text.
+        WrongValueError: A text is not pairs of hexadecimal digits, or does not have as many bytes as the column holds.
     """
     for position, name in enumerate(batch.schema.names):
         index = schema.get_field_index(name)
@@ -34,14 +34,13 @@ def from_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _bytes(name: str, digits: pa.Array, kind: pa.DataType) -> pa.Array:
     values: list[bytes | None] = []
-    for text in digits.to_pylist():
+    width = kind.byte_width if pa.types.is_fixed_size_binary(kind) else None
+    for row, text in enumerate(digits.to_pylist()):
         try:
-            values.append(None if text is None else bytes.fromhex(text))
+            value = None if text is None else bytes.fromhex(text)
         except ValueError:
-            raise pa.ArrowInvalid(
-                f"column {name!r} holds {text!r}: expected bytes as pairs of hexadecimal digits, for example 00ff"
-            ) from None
-    try:
-        return pa.array(values, pa.binary()).cast(kind)
-    except pa.ArrowInvalid as error:
-        raise pa.ArrowInvalid(f"column {name!r} does not hold {kind} throughout: {error}") from error
+            raise WrongValueError(row, name, text) from None
+        if value is not None and width not in (None, len(value)):
+            raise WrongValueError(row, name, text)
+        values.append(value)
+    return pa.array(values, kind)

@@ -1,4 +1,4 @@
-"""`fluss-tiering lake-conf`: print the settings with which Spark or PyIceberg reads a lake table."""
+"""`fluss-tiering lake-conf`: print the settings with which Spark, PyIceberg or DuckDB reads a lake table."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Annotated, Final
 import typer
 
 from fluss_tiering.cli import options, output
+from fluss_tiering.cli.duckdb_sql import duckdb_sql
+from fluss_tiering.cli.lake_place import SQLITE
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.lake.names import catalog_name
 from fluss_tiering.model.error_text import MASK, is_hidden
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.spark.submit import conf_arguments, spark_conf
 
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
-_DEFAULT_NAME: Final = "fluss_catalog"
-_SQLITE: Final = re.compile(r"jdbc:sqlite:(/[^?]*)(?:\?.*)?")
 _POSTGRESQL: Final = re.compile(r"jdbc:(postgresql)(://.*)")
 
 
@@ -26,22 +28,30 @@ class Reader(StrEnum):
 
     SPARK = "spark"
     PYICEBERG = "pyiceberg"
+    DUCKDB = "duckdb"
 
 
 def lake_conf(
     table: options.Table,
     reader: Annotated[
-        Reader, typer.Option("--for", help="The program: arguments of spark-sql, or the file .pyiceberg.yaml.")
+        Reader,
+        typer.Option("--for", help="The program: arguments of spark-sql, the file .pyiceberg.yaml, or SQL for DuckDB."),
     ] = Reader.SPARK,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Print the settings with which Spark or PyIceberg reads the lake table of a table.
+    """Print the settings with which Spark, PyIceberg or DuckDB reads the lake table of a table.
 
     For Spark these are arguments, for example: spark-sql $(fluss-tiering lake-conf shop.orders). They may contain
     credentials of the catalog. PyIceberg reads no equality deletes: delete by position, or run `fluss-tiering compact`.
+
+    For DuckDB these are SQL statements. With a REST catalog they attach the catalog. With a catalog in a SQLite file
+    they make a view of the newest metadata file, so print them again after a round.
     """
     with TieringClient(server) as client:
         (info,) = client.get_tables([table])
+        is_tiered = client.lake_snapshot(table) is not None
+        if not is_tiered and reader is not Reader.DUCKDB:
+            output.print_warning(f"{table}: {nothing_tiered(table).message}")
     properties = dict(info.lake_catalog_properties)
     hidden = sorted(key for key, value in properties.items() if is_hidden(value))
     if hidden:
@@ -49,7 +59,13 @@ def lake_conf(
             f"The server hides what may be secret, with {MASK} in its place: {', '.join(hidden)}. It shows that to "
             "callers with the role tierer for the table; otherwise replace it yourself."
         )
-    name = properties.pop("name", _DEFAULT_NAME)
+    if reader is Reader.DUCKDB:
+        if not is_tiered and properties.get("type") != "rest":
+            raise nothing_tiered(table)
+        output.console.print(duckdb_sql(info), soft_wrap=True, markup=False, highlight=False)
+        return
+    name = catalog_name(properties)
+    properties.pop("name", None)
     if reader is Reader.SPARK:
         output.print_arguments(conf_arguments(_spark(name, properties)))
         return
@@ -77,7 +93,7 @@ def _pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
             if key not in ("type", "uri") and not key.startswith("jdbc.")
         },
     }
-    if match := _SQLITE.fullmatch(uri):
+    if match := SQLITE.fullmatch(uri):
         return {**kept, "uri": f"sqlite:///{match[1]}"}
     if match := _POSTGRESQL.fullmatch(uri):
         user, password = properties.get("jdbc.user", ""), properties.get("jdbc.password", "")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fluss_tiering.cli import options, output
+from fluss_tiering.cli.command import Command
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -15,7 +16,7 @@ from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
 app = typer.Typer(help="List KV snapshot leases, or drop one.", no_args_is_help=True)
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_leases(server: options.Server = DEFAULT_TARGET, json: options.Json = False) -> None:
     """Show all KV snapshot leases."""
     with TieringClient(server) as client:
@@ -46,7 +47,7 @@ def list_leases(server: options.Server = DEFAULT_TARGET, json: options.Json = Fa
     )
 
 
-@app.command("drop")
+@app.command("drop", cls=Command)
 def drop_lease(
     lease_id: Annotated[
         str, typer.Argument(help="The id of the lease, as `leases list` shows it.", show_default=False)

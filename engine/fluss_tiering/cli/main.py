@@ -23,6 +23,7 @@ from fluss_tiering.cli import (
     adopt,
     class_archive,
     clean,
+    command,
     compact,
     expire,
     extras,
@@ -63,6 +64,16 @@ _WRITERS: Final = ("click.", "rich.", "typer.", "fluss_tiering.cli.")
 class _Commands(TyperGroup):
     """The commands. One whose optional dependencies are not installed says what to install."""
 
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        command.name_values(self.params)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Read the words before the command and its name."""
+        given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        command.check_not_empty(order, given)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401 - a type that typer keeps to itself
         """Run the command that the arguments name."""
         try:
@@ -94,12 +105,12 @@ app = typer.Typer(
 )
 
 
-def _add(name: str, command: Callable[..., Any]) -> None:
+def _add(name: str, function: Callable[..., Any]) -> None:
     # Typer joins the lines of the first paragraph only.
-    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
     whole = [" ".join(paragraph.split()) for paragraph in paragraphs]
     # The list of commands cuts a help off after one line, but not a short help.
-    app.command(name, help="\n\n".join(whole), short_help=whole[0])(command)
+    app.command(name, cls=command.Command, help="\n\n".join(whole), short_help=whole[0])(function)
 
 
 def _add_group(name: str, group: typer.Typer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -12,6 +13,7 @@ from fluss_tiering.cli.output import Heading
 from fluss_tiering.cli.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.plural import counted
 from fluss_tiering.spark.command_line import options_of
@@ -33,7 +35,7 @@ _HELP: Final = {name: option.about.help for name, option in options_of(MaintainO
 def maintain(
     tables: Annotated[
         list[TablePath] | None,
-        typer.Argument(parser=TablePath.parse, metavar="[DATABASE.TABLE]...", help="The tables.", show_default=False),
+        typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE", help="The tables.", show_default=False),
     ] = None,
     all_tables: Annotated[bool, typer.Option("--all", help=_HELP["all_tables"])] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help=_HELP["dry_run"])] = False,
@@ -41,7 +43,7 @@ def maintain(
     cores: Annotated[int, typer.Option(min=1, help=_HELP["cores"])] = DEFAULT_CORES,
     min_input_files: Annotated[int, typer.Option(min=2, help=_HELP["min_input_files"])] = DEFAULT_MIN_INPUT_FILES,
     delete_files: Annotated[int, typer.Option(min=1, help=_HELP["delete_files"])] = DEFAULT_MANY_DELETE_FILES,
-    master: Annotated[str, typer.Option(help="The master URL of Spark.")] = "local[*]",
+    master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
@@ -50,6 +52,8 @@ def maintain(
     Without names, the command maintains the tables whose options table.datalake.auto-compaction and
     table.datalake.auto-expire-snapshot ask for it. Named tables are maintained whatever their options say. Rounds and
     readers may run at the same time.
+
+    Tables that have no lake table yet are skipped. For a table that is named, this is an error.
     """
     what = MaintainOptions(
         server,
@@ -76,6 +80,7 @@ def maintain(
             if dry_run:
                 _show_plans(
                     infos,
+                    bool(tables),
                     lambda each: plan_table(client, spark, each, steps[each.path], limits, with_merges=True),
                     as_json=json,
                 )
@@ -85,6 +90,13 @@ def maintain(
                 infos,
                 lambda each: maintain_table(client, spark, each, steps=steps[each.path], limits=limits),
             )
+    if tables:
+        found = [
+            replace(each, error=nothing_tiered(each.path).message) if each.was_never_tiered else each for each in found
+        ]
+    for each in found:
+        if each.was_never_tiered:
+            output.print_progress(f"{each.path}: {skipped_text(each.path)}")
     if json:
         output.print_json({**_named(each.path), **maintenance_as_json(each)} for each in found)
     else:
@@ -92,16 +104,27 @@ def maintain(
     raise typer.Exit(1 if any(each.error for each in found) else 0)
 
 
-def _show_plans(tables: list[TableInfo], plan: Callable[[TableInfo], Plan | None], *, as_json: bool) -> None:
-    """Print what would be done with each table. The exit code is 1 if a table cannot be read."""
+def _show_plans(
+    tables: list[TableInfo], were_named: bool, plan: Callable[[TableInfo], Plan | None], *, as_json: bool
+) -> None:
+    """Print what would be done with each table. The exit code is 1 if a table cannot be read, or has no lake table.
+
+    Tables without a lake table are skipped if they were not named.
+    """
     plans: dict[TablePath, Plan | None] = {}
     errors: dict[TablePath, str] = {}
     for table in tables:
         output.print_progress(f"{table.path}: planning …")
         try:
-            plans[table.path] = plan(table)
+            found = plan(table)
+            if found is None and were_named:
+                raise nothing_tiered(table.path)
         except FlussTieringError as error:
             errors[table.path] = error.message
+            continue
+        plans[table.path] = found
+        if found is None:
+            output.print_progress(f"{table.path}: {skipped_text(table.path)}")
     if as_json:
         output.print_json(
             [
@@ -140,7 +163,7 @@ def _print_plans(plans: Mapping[TablePath, Plan | None]) -> None:
             for path, plan in plans.items()
             if plan is not None
         ),
-        empty="Nothing was tiered yet.",
+        empty="There is no lake table to maintain.",
     )
     from fluss_tiering.spark.maintenance.words import merge_text  # noqa: PLC0415 - Spark, for this command only
 
@@ -198,7 +221,7 @@ def _print(found: list[Maintenance]) -> None:
             for each in found
             if each.plan is not None
         ),
-        empty="Nothing was tiered yet.",
+        empty="There is no lake table to maintain.",
     )
     output.print_errors((str(each.path), each.error) for each in found if each.error)
 

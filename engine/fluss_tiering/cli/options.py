@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
+from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 
@@ -28,13 +30,25 @@ Table = Annotated[
 
 Tables = Annotated[
     list[TablePath],
-    typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE...", help="The tables.", show_default=False),
+    typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE", help="The tables.", show_default=False),
 ]
 
 OptionalTable = Annotated[
     TablePath | None,
-    typer.Argument(parser=TablePath.parse, metavar="[DATABASE.TABLE]", help="Only this table.", show_default=False),
+    typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE", help="Only this table.", show_default=False),
 ]
+
+
+def duration(option: str, text: str) -> timedelta:
+    """Return the duration in the text of an option, such as `3d`.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the text is no duration. The message names the option.
+    """
+    try:
+        return timedelta(milliseconds=parse_duration_ms(text))
+    except FlussTieringError as error:
+        raise FlussTieringError(error.code, f"{option}: {error.message}") from error
 
 
 def names(option: str, text: str | None) -> tuple[str, ...]:

@@ -23,7 +23,12 @@ def put(
     table: options.Table,
     files: Annotated[
         list[Path],
-        typer.Argument(help="Parquet or CSV files. - is standard input, as CSV.", show_default=False, allow_dash=True),
+        typer.Argument(
+            metavar="FILE",
+            help="Parquet or CSV files. - is standard input, as CSV.",
+            show_default=False,
+            allow_dash=True,
+        ),
     ],
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete the rows with these keys from a primary-key table.")
@@ -40,7 +45,6 @@ def put(
     The first line of a CSV file names its columns, which are found by these names in any order.
     """
     from fluss_tiering.cli.files import file_batches, row_count  # noqa: PLC0415 - pyarrow, for this command only
-    from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
 
     null_values = ["", *(null_value or [])]
     with TieringClient(server) as client:
@@ -48,7 +52,7 @@ def put(
         kind = WriteKind.DELETE if delete else WriteKind.UPSERT if info.has_primary_key else WriteKind.APPEND
         if delete:
             _check_deletes(info)
-        schema = arrow_schema(info.descriptor.columns)
+        columns = info.descriptor.columns
         written = 0
         with Progress(
             TextColumn("{task.description}"),
@@ -62,7 +66,7 @@ def put(
                 task = progress.add_task(file.name, total=row_count(file))
                 of_file = 0
                 try:
-                    for acknowledged in client.write_rows(table, kind, file_batches(file, schema, null_values)):
+                    for acknowledged in client.write_rows(table, kind, file_batches(file, columns, null_values)):
                         of_file += acknowledged
                         progress.advance(task, acknowledged)
                 except FlussTieringError as error:
@@ -105,7 +109,9 @@ def _of_a_repeat(table: TableDescriptor, kind: WriteKind) -> str:
 def _telling_what_was_written(
     error: FlussTieringError, kind: WriteKind, before: int, name: str, of_file: int, again: str
 ) -> FlussTieringError:
-    """Return the error with the number of rows that were written before it, unless there is none."""
+    """Return the error with the name of the file, and the number of rows that were written before it if there are."""
+    if error.code is ErrorCode.INVALID_ROWS and name not in error.message:
+        error = FlussTieringError(error.code, f"{name}: {error.message}")
     if not before + of_file:
         return error
     done = "deleted" if kind is WriteKind.DELETE else "written"

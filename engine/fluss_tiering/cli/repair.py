@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def repair(
     tables: options.Tables,
-    master: Annotated[str, typer.Option(help="The master URL of Spark.")] = "local[*]",
+    master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:

@@ -16,7 +16,7 @@ from fluss_tiering.model.tiering import TieringState
 def resume(
     tables: Annotated[
         list[TablePath] | None,
-        typer.Argument(parser=TablePath.parse, metavar="[DATABASE.TABLE]...", help="The tables.", show_default=False),
+        typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE", help="The tables.", show_default=False),
     ] = None,
     parked: Annotated[bool, typer.Option("--parked", help="Resume all parked tables.")] = False,
     server: options.Server = DEFAULT_TARGET,

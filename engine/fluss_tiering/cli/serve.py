@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fluss_tiering.cli import output
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 
 def serve(
@@ -29,7 +29,9 @@ def serve(
             show_default="embedded storage",
         ),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="The address to listen on.", show_default="127.0.0.1")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="The address to listen on.", show_default="127.0.0.1")
+    ] = None,
     port: Annotated[
         int | None,
         typer.Option(min=0, max=65535, help="The port to listen on. 0 chooses a free port.", show_default="9133"),
@@ -65,7 +67,13 @@ def serve(
 
     options = {"data_dir": data_dir, "fluss": fluss, "host": host, "port": port, "store_url": store}
     given = {name: value for name, value in options.items() if value is not None}
-    loaded = load_settings(**{**settings_from_keys(settings or ()), **given})
+    of_keys = settings_from_keys(settings or ())
+    for name in of_keys.keys() & given.keys():
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"the setting {name.replace('_', '-')} is given with -D and with an option of its own: expected it once",
+        )
+    loaded = load_settings(**of_keys, **given)
     try:
         run(loaded)
     except FlussTieringError as error:

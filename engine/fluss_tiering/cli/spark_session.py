@@ -34,8 +34,11 @@ def print_start(master: str) -> None:
 
 def each_table(what: str, tables: Iterable[TableInfo], do: Callable[[TableInfo], ResultT]) -> list[ResultT]:
     """Do something with each table, and say so before each."""
+    from fluss_tiering.spark.startup.interrupts import check_interrupt  # noqa: PLC0415 - Spark, for some commands only
+
     results = []
     for table in tables:
         output.print_progress(f"{table.path}: {what} …")
         results.append(do(table))
+        check_interrupt()
     return results

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.markup import escape
 
-from fluss_tiering.cli import options, output
+from fluss_tiering.cli import lake_place, options, output
+from fluss_tiering.cli.command import Command
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.cli.security import about_nothing
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.lake.names import catalog_name
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, partition_name
+from fluss_tiering.model.table_options import LAKE_ENABLED, LAKE_FRESHNESS, check_option_key
+
+_FRESHNESS: Final = LAKE_FRESHNESS.default
 
 app = typer.Typer(help="List, create, describe, alter and drop tables.", no_args_is_help=True)
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_tables(server: options.Server = DEFAULT_TARGET, json: options.Json = False) -> None:
     """Show all tables."""
     with TieringClient(server) as client:
@@ -50,7 +55,7 @@ def list_tables(server: options.Server = DEFAULT_TARGET, json: options.Json = Fa
     )
 
 
-@app.command("create")
+@app.command("create", cls=Command)
 def create_table(
     table: options.Table,
     like: Annotated[
@@ -80,7 +85,15 @@ def create_table(
         ),
     ] = None,
     buckets: Annotated[int, typer.Option("--buckets", min=1, max=1024, help="The number of buckets.")] = 1,
-    freshness: Annotated[str, typer.Option("--freshness", help="The maximum age of the data in the lake.")] = "3min",
+    freshness: Annotated[
+        str | None,
+        typer.Option(
+            "--freshness",
+            metavar="DURATION",
+            help="The maximum age of the data in the lake.",
+            show_default=_FRESHNESS,
+        ),
+    ] = None,
     table_property: Annotated[
         list[str] | None,
         typer.Option("--property", "-p", metavar="KEY=VALUE", help="A table option, by its Fluss name."),
@@ -93,6 +106,16 @@ def create_table(
 ) -> None:
     """Create a table that is tiered into the lake. The columns come from a file or from --column."""
     key = options.names("--primary-key", primary_key)
+    properties = _key_values("--property", table_property or [])
+    if freshness is not None and LAKE_FRESHNESS.key in properties:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"the freshness is given twice: expected either --freshness or --property {LAKE_FRESHNESS.key}=...",
+        )
+    if null_value and like is None:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, "--null-value is about the file of --like, which is not given: leave it out"
+        )
     descriptor = TableDescriptor(
         columns=_columns(like, column or [], key, ["", *(null_value or [])]),
         primary_key=key,
@@ -100,9 +123,9 @@ def create_table(
         num_buckets=buckets,
         partition_keys=options.names("--partition-key", partition_key),
         properties={
-            "table.datalake.enabled": "true",
-            "table.datalake.freshness": freshness,
-            **dict(_key_value("--property", each) for each in table_property or []),
+            LAKE_ENABLED.key: "true",
+            LAKE_FRESHNESS.key: _FRESHNESS if freshness is None else freshness,
+            **properties,
         },
     )
     with TieringClient(server) as client:
@@ -110,14 +133,15 @@ def create_table(
     output.print_sentence(f"{info.path} is table {info.table_id}.")
 
 
-@app.command("describe")
+@app.command("describe", cls=Command)
 def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET, json: options.Json = False) -> None:
-    """Show the columns, options and buckets of a table."""
+    """Show a table's columns, options, buckets and lake table."""
     with TieringClient(server) as client:
         info = client.get_tables([table])[0]
         buckets = client.list_buckets([table])[table]
+        is_tiered = client.lake_snapshot(table) is not None
     if json:
-        output.print_json([_as_json(info)])
+        output.print_json([{**_as_json(info), "lake_table": _lake_json(info)}])
         return
     output.print_table(
         f"{info.path}: columns",
@@ -161,9 +185,10 @@ def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET
         _options(info),
         empty="no options",
     )
+    output.print_sentence(escape(_lake_text(info, lake_place.folder(info), is_tiered=is_tiered)))
 
 
-@app.command("alter")
+@app.command("alter", cls=Command)
 def alter_table(
     table: options.Table,
     set_option: Annotated[
@@ -186,7 +211,8 @@ def alter_table(
             f"`fluss-tiering tables alter {table} --set table.datalake.freshness=10min`",
         )
     with TieringClient(server) as client:
-        set_properties = dict(_key_value("--set", each) for each in set_option or [])
+        set_properties = _key_values("--set", set_option or [])
+        _check_resets(client.get_tables([table])[0], reset_option or [])
         info = client.alter_table(table, set_properties, reset_option or [])
     output.print_table(
         f"{info.path}: options",
@@ -196,7 +222,7 @@ def alter_table(
     )
 
 
-@app.command("drop")
+@app.command("drop", cls=Command)
 def drop_table(
     table: options.Table,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if the table does not exist.")] = False,
@@ -209,17 +235,18 @@ def drop_table(
     output.print_sentence(dropped)
 
 
-@app.command("drop-partition")
+@app.command("drop-partition", cls=Command)
 def drop_partition(
     table: options.Table,
     values: Annotated[
-        list[str], typer.Argument(metavar="VALUE...", help="The value of each partition column.", show_default=False)
+        list[str], typer.Argument(metavar="VALUE", help="The value of each partition column.", show_default=False)
     ],
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if the partition does not exist.")] = False,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
     """Drop a partition with its rows and snapshots. Its rows in the lake stay."""
     with TieringClient(server) as client, _or_nothing(if_exists, ErrorCode.PARTITION_NOT_EXIST) as happened:
+        _check_partition(client.get_tables([table])[0], values)
         client.drop_partition(table, values)
     partition = f"partition {partition_name(values)}"
     dropped = f"Dropped {partition} of {table}." if happened else f"{table} has no {partition}: nothing was dropped."
@@ -236,6 +263,36 @@ def _or_nothing(if_exists: bool, missing: ErrorCode) -> Iterator[list[bool]]:
         if not if_exists or error.code is not missing:
             raise
         happened.clear()
+
+
+def _check_resets(info: TableInfo, keys: Sequence[str]) -> None:
+    """Refuse to reset an option that the table does not set, which is often a misspelled one."""
+    present = info.descriptor.properties
+    for key in keys:
+        if key not in present:
+            check_option_key(key)
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"--reset {key!r}: {info.path} does not set this option, so it cannot be reset: expected one of "
+                f"{', '.join(sorted(present)) or 'its options, but it has none'}",
+            )
+
+
+def _check_partition(info: TableInfo, values: Sequence[str]) -> None:
+    """Refuse values that can name no partition of a table."""
+    keys = info.descriptor.partition_keys
+    if not keys:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"{info.path} has no partition columns, so it has no partition to drop: expected a partitioned table; "
+            f"`fluss-tiering tables drop {info.path}` drops the whole table",
+        )
+    if len(values) != len(keys):
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"{' '.join(map(repr, values))} names no partition of {info.path}: expected a value of each of its "
+            f"partition columns, in this order: {', '.join(keys)}",
+        )
 
 
 def _columns(like: Path | None, texts: list[str], key: tuple[str, ...], null_values: list[str]) -> tuple[Column, ...]:
@@ -282,6 +339,18 @@ def _key_value(option: str, text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
+def _key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in (_key_value(option, each) for each in texts):
+        if key in found:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"{option} sets {key!r} twice, to {found[key]!r} and to {value!r}: expected each key once",
+            )
+        found[key] = value
+    return found
+
+
 def _as_row(info: TableInfo) -> list[str]:
     descriptor = info.descriptor
     return [
@@ -294,6 +363,29 @@ def _as_row(info: TableInfo) -> list[str]:
         output.text_cell(descriptor.properties.get("table.datalake.freshness")),
         output.ago_cell(info.created_time),
     ]
+
+
+def _lake_text(info: TableInfo, folder: str | None, *, is_tiered: bool) -> str:
+    """Return where the lake table of a table is, or will be."""
+    catalog = info.lake_catalog_properties
+    if not catalog:
+        return "The table is in no lake catalog."
+    place = f"{info.lake_path} in the lake catalog {catalog_name(catalog)} ({catalog.get('type', 'of its own type')})"
+    if folder is None and not is_tiered:
+        return f"Lake table: none yet. The first round makes {place}."
+    if folder is not None:
+        return f"Lake table: {place}, in the folder {folder}."
+    warehouse = f" The warehouse of the catalog is {catalog['warehouse']}." if "warehouse" in catalog else ""
+    return f"Lake table: {place}. Its folder is known to the catalog.{warehouse}"
+
+
+def _lake_json(info: TableInfo) -> dict[str, object]:
+    return {
+        "catalog": catalog_name(info.lake_catalog_properties),
+        "database_name": info.lake_path.database,
+        "table_name": info.lake_path.table,
+        "location": lake_place.folder(info),
+    }
 
 
 def _as_json(info: TableInfo) -> dict[str, object]:

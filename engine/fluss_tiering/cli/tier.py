@@ -78,8 +78,7 @@ def _parameter(option: Option) -> inspect.Parameter:
         option.about.flag,
         help=option.about.help,
         min=option.about.least,
-        # A number keeps typer's own word for it, which says its range.
-        metavar=option.about.metavar if option.type is str else None,
+        metavar=option.about.metavar,
     )
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[kind, shown]
@@ -90,7 +89,7 @@ def _parameter(option: Option) -> inspect.Parameter:
 def tier(
     tables: Annotated[
         list[TablePath] | None,
-        typer.Argument(parser=TablePath.parse, metavar="[DATABASE.TABLE]...", help="The tables.", show_default=False),
+        typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE", help="The tables.", show_default=False),
     ] = None,
     pending: Annotated[bool, typer.Option("--pending", help="Tier every table that is pending.")] = False,
     print_submit: Annotated[

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from fluss_tiering.cli import options, output
+from fluss_tiering.cli.command import Command
 from fluss_tiering.cli.output import Heading
-from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.security.roles import ALL_TABLES, Grant
 from fluss_tiering.server.security.tokens import PRIVATE, StaticToken, TokenFile
@@ -43,7 +43,7 @@ _Roles = Annotated[
 ]
 
 
-@app.command("create")
+@app.command("create", cls=Command)
 def create_token(
     name: Annotated[str, typer.Argument(help="Whose token it is, as the audit log shows it.", show_default=False)],
     file: _File,
@@ -87,16 +87,16 @@ def create_token(
 
 
 def _lifetime(text: str) -> timedelta:
-    milliseconds = parse_duration_ms(text)
-    if not milliseconds:
+    lifetime = options.duration("--expires-in", text)
+    if not lifetime:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
             f"--expires-in is {text!r}, so that the token would never be valid: expected a longer time, such as 90d",
         )
-    return timedelta(milliseconds=milliseconds)
+    return lifetime
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_tokens(file: _File, json: options.Json = False) -> None:
     """Show the tokens, without their secrets."""
     tokens = _existing(file).read()
@@ -120,7 +120,7 @@ def list_tokens(file: _File, json: options.Json = False) -> None:
     )
 
 
-@app.command("revoke")
+@app.command("revoke", cls=Command)
 def revoke_token(
     token_id: Annotated[
         str, typer.Argument(metavar="ID", help="The id of the token, as `token list` shows it.", show_default=False)

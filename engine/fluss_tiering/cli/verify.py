@@ -10,6 +10,7 @@ from fluss_tiering.cli import options, output
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.cli.spark_session import spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table_options import KV_TTL
 
 if TYPE_CHECKING:
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 def verify(
     table: options.Table,
     limit: Annotated[int, typer.Option(min=1, help="The maximum number of differing keys to list.")] = 20,
-    master: Annotated[str, typer.Option(help="The master URL of Spark.")] = "local[*]",
+    master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
     """Compare the lake table of a table with the table itself.
 
-    The exit code is 1 if they differ, or if nothing was tiered yet.
+    The exit code is 1 if they differ, or if nothing of the table is in the lake yet.
 
     The comparison uses the rows up to the offsets that the lake holds. Spark counts the rows of each bucket and adds up
     their hashes. If a bucket differs, its keys are compared, or its offsets for a log table. Nothing is locked, and
@@ -52,14 +53,7 @@ def verify(
 
 def _print(audit: TableAudit) -> None:
     if audit.lake_snapshot_id is None:
-        output.print_errors(
-            [
-                (
-                    str(audit.path),
-                    "nothing was tiered yet, so there is nothing to compare; run `fluss-tiering tier` first",
-                )
-            ]
-        )
+        output.print_errors([(str(audit.path), nothing_tiered(audit.path).message)])
         return
     output.print_table(
         f"{audit.path} at lake snapshot {audit.lake_snapshot_id}",
@@ -158,4 +152,5 @@ def _as_json(audit: TableAudit) -> dict[str, object]:
         "more_differences": audit.more_differences,
         "wrong_files": [wrong_file_as_json(each) for each in audit.wrong_files],
         "kv_ttl": audit.kv_ttl,
+        "error": nothing_tiered(audit.path).message if audit.lake_snapshot_id is None else None,
     }

@@ -1,0 +1,109 @@
+"""What is said of a CSV file that cannot be put: the line, the column, the value and what was expected."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluss_tiering.cli import files
+
+COLUMNS = (
+    "id INT NOT NULL",
+    "d DECIMAL(5, 2)",
+    "b BINARY(2)",
+    "x DOUBLE",
+    "f BOOLEAN",
+    "s TINYINT",
+    "l TIMESTAMP_LTZ",
+    "t TIME",
+    "day DATE",
+    "c CHAR(2)",
+    "note STRING",
+    "large DECIMAL(38, 0)",
+)
+NAMES = [each.split()[0] for each in COLUMNS]
+
+
+@pytest.fixture
+def typed(command, table) -> str:
+    assert command("tables", "create", table, *(text for each in COLUMNS for text in ("-c", each))).code == 0
+    return table
+
+
+def row(**values: str) -> str:
+    return ",".join({"id": "1", **values}.get(name, "") for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("id", "9999999999", "a whole number from -2147483648 to 2147483647 (INT NOT NULL)"),
+        ("d", "1.234", "a number with up to 3 digits before the point and up to 2 after it (DECIMAL(5, 2))"),
+        ("d", "9" * 50, "a number with up to 3 digits"),
+        ("large", "1" + "0" * 38, "a number with up to 38 digits before the point and up to 0 after it"),
+        ("b", "00", "2 bytes, each as two hexadecimal digits (BINARY(2))"),
+        ("b", "xy", "2 bytes"),
+        ("x", "y", "a number, for example 1.5 (DOUBLE)"),
+        ("f", "maybe", "true or false (BOOLEAN)"),
+        ("s", "300", "a whole number from -128 to 127 (TINYINT)"),
+        ("l", "2026-01-01T00:00:00Z", "a date and a time in UTC that names no time zone"),
+        ("t", "it's noon", "a time of day, for example 12:30:00"),
+        ("day", "noon", "a date, for example 2026-01-31"),
+        ("c", "abc", "a text of up to 2 characters (CHAR(2))"),
+    ],
+)
+def test_the_value_its_place_and_what_was_expected_are_told(command, typed, tmp_path, column, value, expected):
+    path = tmp_path / "rows.csv"
+    # An empty line and a line break in a value count as lines of the file, and not as rows.
+    lines = [",".join(NAMES), row(note='"two\nlines"'), "", row(), row(**{column: value}), row(id="2")]
+    path.write_text("\n".join(lines))
+    said = f"cannot read {path}: line 6, column '{column}': {value!r} does not fit: expected {expected}"
+    assert command("put", typed, path).refuses(2, said)
+
+
+def test_a_missing_value_is_told(command, typed, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{','.join(NAMES)}\n{row()}\n{row(id='')}\n")
+    assert command("put", typed, path).refuses(2, "line 3, column 'id': there is no value: expected a whole number")
+
+
+def test_text_that_is_not_utf8_is_told(command, typed, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(f"{','.join(NAMES)}\n{row(note='x')}\n".encode().replace(b"x", b"\xff"))
+    assert command("put", typed, path).refuses(2, "line 2, column 'note'", "expected text in UTF-8 (STRING)")
+
+
+def test_the_line_is_right_in_a_later_block_of_a_file(command, typed, tmp_path):
+    path = tmp_path / "rows.csv"
+    lines = 40_000
+    # pyarrow reads blocks of a mebibyte.
+    path.write_text(f"{','.join(NAMES)}\n" + f"{row(note='x' * 40)}\n" * lines + f"{row(c='abc')}\n")
+    assert path.stat().st_size > 2 * 2**20
+    assert command("put", typed, path).refuses(2, f"line {lines + 2}, column 'c': 'abc' does not fit")
+
+
+def test_a_long_value_is_cut(command, typed, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{','.join(NAMES)}\n{row(x='y' * 5000)}\n")
+    answer = command("put", typed, path)
+    assert answer.refuses(2, "line 2, column 'x': 'yyy")
+    assert len(answer.err) < 500
+
+
+def test_the_largest_decimals_are_taken(command, typed, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{','.join(NAMES)}\n{row(large='9' * 38, d='-999.99', c='äö')}\n")
+    assert "Appended 1 row" in command("put", typed, path).out
+
+
+def test_a_column_that_csv_cannot_hold_is_named(command, table, tmp_path):
+    command("tables", "create", table, "-c", "id INT", "-c", "tags ARRAY<INT>")
+    path = tmp_path / "rows.csv"
+    path.write_text("id,tags\n1,[1]\n")
+    assert command("put", table, path).refuses(2, "'tags' (ARRAY<INT>)", "expected a Parquet file")
+
+
+def test_lines_are_not_counted_in_a_file_that_cannot_be_read_twice(command, typed, tmp_path, monkeypatch):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{','.join(NAMES)}\n{row(f='maybe')}\n")
+    monkeypatch.setattr(files.Path, "is_file", lambda _: False)
+    assert command("put", typed, path).refuses(2, "row 2 (row 1 has the names), column 'f': 'maybe' does not fit")
