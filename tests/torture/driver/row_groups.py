@@ -31,6 +31,12 @@ class _SmallGroups:
     writer: LakeFileWriter
     rows: int
 
+    def __getattr__(self, name: str) -> Any:
+        # A task that gets this object pickled asks for names before the writer is there.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.writer, name)
+
     def open_piece(self, *arguments: Any, **others: Any) -> PieceWriter:
         return self._slicing(self.writer.open_piece, *arguments, **others)
 

@@ -158,4 +158,11 @@ def _null_list(data_type: DataType, value: Value) -> bool:
 
 
 def _null_row_with_required(data_type: DataType, value: Value) -> bool:
-    return value is None and any(not field.data_type.nullable for field in data_type.fields)
+    return value is None and _has_required_field(data_type)
+
+
+def _has_required_field(data_type: DataType) -> bool:
+    """Return whether a null ROW makes a NOT NULL field null: its own, or one of a ROW that is null along with it."""
+    return data_type.root is DataTypeRoot.ROW and any(
+        not field.data_type.nullable or _has_required_field(field.data_type) for field in data_type.fields
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -93,14 +93,14 @@ def make_plan(seed: int, storage: str, parts: Sequence[str] = ()) -> Plan:
 
 
 def _as_clusters_take_it(plan: Plan) -> Plan:
-    """Leave out what Fluss refuses of the way rounds delete: 0.9.1 does not alter it, and 1.0 does not know it."""
-    tables = []
-    for table in plan.tables:
-        default = table.properties.get(DELETE_FILES) == "position"
-        kept = {key: value for key, value in table.properties.items() if key != DELETE_FILES}
-        tables.append(replace(table, properties=kept) if default else table)
-    steps = [step for step in plan.steps if not (step["do"] == "alter" and DELETE_FILES in step["set"])]
+    """Set the way rounds delete as a property of the lake table, since the option is not one of Fluss."""
+    tables = [replace(table, properties=_below_iceberg(table.properties)) for table in plan.tables]
+    steps = [{**step, "set": _below_iceberg(step["set"])} if step["do"] == "alter" else step for step in plan.steps]
     return replace(plan, tables=tables, steps=steps)
+
+
+def _below_iceberg(properties: Mapping[str, str]) -> dict[str, str]:
+    return {f"fluss.{key}" if key == DELETE_FILES else key: value for key, value in properties.items()}
 
 
 def make_case(name: str, seed: int, storage: str, parts: Sequence[str] = ()) -> Plan:
