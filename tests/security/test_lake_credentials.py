@@ -91,4 +91,4 @@ def test_the_command_says_why_settings_are_hidden(
     assert (SERVERS in printed.stdout) == (role == "tierer")
     hidden = "warning: The server hides what may be secret, with *** in its place: credential, header.Cookie, "
     assert (hidden in printed.stderr) == (role == "reader"), printed.stderr
-    assert ("warning" in printed.stderr) == (role == "reader"), "a password that looks as if it were hidden"
+    assert ("***" in printed.stderr) == (role == "reader"), "a password that looks as if it were hidden"
