@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from examples.flights.disk import enough_space
 from examples.flights.environment import DAG, RUN_FOLDER, Environment, fresh_folder
 from examples.flights.job import MainJob
 from examples.flights.processes import Processes
@@ -19,6 +20,7 @@ from examples.flights.report import print_report
 from examples.ports import require_free
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.lease import KvSnapshotLease
 
 _LOG_COLUMNS: Final = 132
 """The width of output that goes to a file, which has no width of its own."""
@@ -54,7 +56,25 @@ def run(
     started = time.monotonic()
     # The programs that are started here have sessions of their own, so they would outlive this process.
     signal.signal(signal.SIGTERM, _end)
-    environment = Environment(fresh_folder(folder, keep=keep), fluss=fluss)
+    folder = fresh_folder(folder, keep=keep)
+    with enough_space(folder):
+        equal, leases = _run(folder, fluss)
+    seconds = time.monotonic() - started
+    if leases:
+        console.print(f"[bold red]error:[/] leases left behind: {', '.join(lease.lease_id for lease in leases)}")
+    if not equal or leases:
+        raise typer.Exit(1)
+    console.print(
+        f"[bold green]Every row is in the lake, once.[/] {seconds:.0f} s in all; logs in {_shown(folder)}",
+        highlight=False,
+    )
+    if svg is not None:
+        console.save_svg(str(svg), title="make run")
+
+
+def _run(folder: Path, fluss: str | None) -> tuple[bool, list[KvSnapshotLease]]:
+    """Run the main job, and return whether all rows are equal, and the leases that were left behind."""
+    environment = Environment(folder, fluss=fluss)
     job = MainJob(environment, console)
     try:
         _start_server(environment)
@@ -71,21 +91,10 @@ def run(
             job.tier()
             equal = print_report(console, job.compare()) and equal
         with environment.client() as client:
-            leases = client.list_leases()
+            return equal, client.list_leases()
     finally:
         job.close()
         environment.stop()
-    seconds = time.monotonic() - started
-    if leases:
-        console.print(f"[bold red]error:[/] leases left behind: {', '.join(lease.lease_id for lease in leases)}")
-    if not equal or leases:
-        raise typer.Exit(1)
-    console.print(
-        f"[bold green]Every row is in the lake, once.[/] {seconds:.0f} s in all; logs in {_shown(folder)}",
-        highlight=False,
-    )
-    if svg is not None:
-        console.save_svg(str(svg), title="make run")
 
 
 @app.command()
@@ -100,19 +109,22 @@ def up(
     folder = fresh_folder(folder, keep=keep)
     require_free(server_port, "--server-port")
     require_free(airflow_port, "--airflow-port")
-    environment = Environment(folder, scheduled=True, fluss=fluss, server_port=server_port, airflow_port=airflow_port)
-    try:
-        _start_server(environment)
-        with environment.client() as client:
-            loaded = bool(client.list_tables())
-        if not loaded:
-            _step("Loading the New York flights of 2013")
-            MainJob(environment, console).load()
-        _step("Starting Airflow")
-        environment.start_airflow()
-    except BaseException:
-        environment.stop()
-        raise
+    with enough_space(folder):
+        environment = Environment(
+            folder, scheduled=True, fluss=fluss, server_port=server_port, airflow_port=airflow_port
+        )
+        try:
+            _start_server(environment)
+            with environment.client() as client:
+                loaded = bool(client.list_tables())
+            if not loaded:
+                _step("Loading the New York flights of 2013")
+                MainJob(environment, console).load()
+            _step("Starting Airflow")
+            environment.start_airflow()
+        except BaseException:
+            environment.stop()
+            raise
     if environment.bootstrap is not None:
         console.print(f"\nFluss           {environment.bootstrap}   (bootstrap servers)", highlight=False)
     console.print(
