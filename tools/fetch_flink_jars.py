@@ -8,11 +8,11 @@ Fluss version (`fetch_fluss_jars`).
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import Final
 
-from fetch_fluss_jars import FlussVersion, run_maven, version_named
+from fetch_fluss_jars import FlussVersion, version_named
+from maven import fetch_folder
 
 FLINK_VERSION: Final = "1.20.3"
 JARS: Final = Path(__file__).resolve().parent.parent / ".cache" / "flink" / FLINK_VERSION
@@ -24,14 +24,6 @@ _FLINK: Final = (
     "flink-table-api-java-bridge",
     "flink-table-planner-loader",
     "flink-table-runtime",
-)
-_DEPENDENCY: Final = (
-    "<dependency><groupId>org.apache.flink</groupId><artifactId>{name}</artifactId>"
-    f"<version>{FLINK_VERSION}</version></dependency>"
-)
-_COPY: Final = (
-    "<execution><id>copy</id><phase>validate</phase><goals><goal>copy-dependencies</goal></goals>"
-    "<configuration><outputDirectory>{folder}</outputDirectory></configuration></execution>"
 )
 
 
@@ -50,18 +42,8 @@ def class_path(version: FlussVersion) -> list[Path]:
 
 def fetch() -> None:
     """Fetch Flink's own jars with Maven. Their folder gets its name only when it is complete."""
-    if JARS.exists():
-        return
-    JARS.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=JARS.parent) as scratch:
-        folder = Path(scratch) / "jars"
-        run_maven(
-            Path(scratch),
-            _COPY.format(folder=folder),
-            dependencies="".join(_DEPENDENCY.format(name=name) for name in _FLINK),
-            what="the jars of Flink that Fluss's own tiering and readers run with",
-        )
-        folder.replace(JARS)
+    artifacts = [f"org.apache.flink:{name}:{FLINK_VERSION}" for name in _FLINK]
+    fetch_folder(JARS, artifacts, what="the jars of Flink that Fluss's own tiering and readers run with")
 
 
 if __name__ == "__main__":

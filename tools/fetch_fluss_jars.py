@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from maven import fetched, file_name, get_of, one_at_a_time, run_maven
 
 CACHE: Final = Path(__file__).resolve().parent.parent / ".cache" / "fluss"
 
@@ -51,23 +52,6 @@ _CHECKSUMS: Final = {
     "org.apache.fluss:fluss-client:1.0.0": "a73101b243277f618f0acfd8a38eb31635f9cb903c040168809d480f575654c0"
 }
 """The SHA-256 of jars that some mirrors have without a checksum, so that Maven could not compare it."""
-_ATTEMPTS: Final = 3
-_TIMEOUT_S: Final = 900
-_POM: Final = """\
-<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>fluss-tiering</groupId><artifactId>fluss-jars</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>{dependencies}</dependencies>
-  <build><plugins><plugin>
-    <groupId>org.apache.maven.plugins</groupId><artifactId>maven-dependency-plugin</artifactId><version>2.8</version>
-    <executions>{executions}</executions>
-  </plugin></plugins></build>
-</project>
-"""
-_EXECUTION: Final = (
-    "<execution><id>{artifact}</id><phase>validate</phase><goals><goal>get</goal></goals>"
-    "<configuration><artifact>{artifact}</artifact><transitive>false</transitive></configuration></execution>"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +108,10 @@ class FlussVersion:
         return next((self.jars / _CLIENT).glob("*.jar"))
 
     def _fetch(self, *parts: str) -> None:
+        with one_at_a_time(self.jars):
+            self._fetch_missing(parts)
+
+    def _fetch_missing(self, parts: Sequence[str]) -> None:
         missing: list[tuple[Path, str]] = []
         for part in parts:
             folder = self.jars / part
@@ -147,8 +135,9 @@ class FlussVersion:
         folder = self.jars / part
         folder.mkdir(parents=True, exist_ok=True)
         link = folder / jar.name
-        # The name is there at once, whichever of several processes links first.
-        scratch = folder / f".{jar.name}.{os.getpid()}"
+        # A cluster that starts beside this finds the old jar or the new one.
+        scratch = folder / f".{jar.name}.new"
+        scratch.unlink(missing_ok=True)
         scratch.symlink_to(jar)
         scratch.replace(link)
         for other in folder.glob(f"{name}-*.jar"):
@@ -157,7 +146,6 @@ class FlussVersion:
 
     def _get(self, missing: list[tuple[Path, str]]) -> None:
         """Fetch jars with Maven. Each jar gets its name only when it is complete."""
-        self.jars.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.jars) as scratch:
             repository = run_maven(
                 Path(scratch),
@@ -184,59 +172,6 @@ VERSIONS: Final = {
 def _has(folder: Path, name: str) -> bool:
     # A link to a build that is gone is listed, too.
     return any(jar.exists() for jar in folder.glob(f"{name}-*.jar"))
-
-
-def file_name(artifact: str) -> str:
-    """Return the name of the jar: `artifact-version.jar`."""
-    _, name, version = artifact.split(":")
-    return f"{name}-{version}.jar"
-
-
-def get_of(artifact: str) -> str:
-    """Return the execution of Maven's plugin that fetches only this jar, for `run_maven`."""
-    return _EXECUTION.format(artifact=artifact)
-
-
-def fetched(repository: Path, artifact: str) -> Path:
-    """Return the path at which Maven stored the jar."""
-    group, name, version = artifact.split(":")
-    return repository.joinpath(*group.split("."), name, version) / file_name(artifact)
-
-
-def run_maven(scratch: Path, executions: str, *, what: str, dependencies: str = "", strict: bool = True) -> Path:
-    """Run executions of Maven's dependency plugin in a scratch project, and return the repository that they filled.
-
-    A failed run is repeated, because the network may fail for a moment. Maven keeps what it has fetched.
-
-    Args:
-        scratch: The folder for the project and the repository.
-        executions: The executions in XML.
-        what: A description of the jars, for error messages.
-        dependencies: The dependencies of the project in XML.
-        strict: Whether jars without a checksum, or with a wrong one, are refused.
-
-    Raises:
-        SystemExit: Maven is not installed, or it failed.
-    """
-    maven = shutil.which("mvn")
-    if maven is None:
-        sys.exit(
-            f"error: there is no `mvn` on PATH, which fetches {what}: "
-            "install Maven (Debian, Ubuntu: apt-get install maven; macOS: brew install maven)"
-        )
-    repository = scratch / "repository"
-    pom = scratch / "pom.xml"
-    pom.write_text(_POM.format(executions=executions, dependencies=dependencies))
-    command = [
-        *(maven, "--batch-mode", "--no-transfer-progress", "--strict-checksums" if strict else "--lax-checksums"),
-        *("--file", str(pom), f"-Dmaven.repo.local={repository}", "validate"),
-    ]
-    for attempt in range(1, _ATTEMPTS + 1):
-        ended = subprocess.run(command, check=False, timeout=_TIMEOUT_S)
-        if ended.returncode == 0:
-            return repository
-        sys.stderr.write(f"Maven failed with exit code {ended.returncode}, attempt {attempt} of {_ATTEMPTS}\n")
-    sys.exit(f"error: Maven could not fetch {what}; its output above says why")
 
 
 def version_named(name: str) -> FlussVersion:

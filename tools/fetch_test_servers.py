@@ -12,15 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fetch_fluss_jars import fetched, file_name, get_of, run_maven
+from maven import fetch_folder, fetched, file_name, get_of, one_at_a_time, run_maven
 
 SERVERS: Final = Path(__file__).resolve().parent.parent / ".cache" / "servers"
-
-_COPY: Final = (
-    "<execution><id>copy</id><phase>validate</phase><goals><goal>copy-dependencies</goal></goals>"
-    "<configuration><outputDirectory>{folder}</outputDirectory><includeScope>runtime</includeScope></configuration>"
-    "</execution>"
-)
 
 
 @dataclass(frozen=True)
@@ -80,41 +74,18 @@ REST_AWS: Final = (
 def fetch_jar(artifact: str) -> Path:
     """Fetch one jar with Maven, without its dependencies, and return its path."""
     jar = SERVERS / file_name(artifact)
-    if not jar.exists():
-        SERVERS.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=SERVERS) as scratch:
-            repository = run_maven(Path(scratch), get_of(artifact), what=f"{artifact}, which tests need")
-            fetched(repository, artifact).replace(jar)
+    with one_at_a_time(SERVERS):
+        if not jar.exists():
+            with tempfile.TemporaryDirectory(dir=SERVERS) as scratch:
+                repository = run_maven(Path(scratch), get_of(artifact), what=f"{artifact}, which tests need")
+                fetched(repository, artifact).replace(jar)
     return jar
 
 
 def fetch(server: JavaServer) -> None:
     """Fetch the jars of the server with Maven. Their folder gets its name only when it is complete."""
-    target = SERVERS / server.name
-    if target.exists():
-        return
-    SERVERS.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=SERVERS) as scratch:
-        folder = Path(scratch) / "jars"
-        run_maven(
-            Path(scratch),
-            _COPY.format(folder=folder),
-            dependencies="".join(_dependency(artifact, server.without) for artifact in server.artifacts),
-            what=f"the jars of {server.name}, which tests start",
-        )
-        folder.replace(target)
-
-
-def _dependency(artifact: str, without: Sequence[str]) -> str:
-    group, name, version, *classifier = artifact.split(":")
-    exclusions = "".join(
-        f"<exclusion><groupId>{each}</groupId><artifactId>*</artifactId></exclusion>" for each in without
-    )
-    return (
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
-        f"{''.join(f'<classifier>{each}</classifier>' for each in classifier)}"
-        f"<exclusions>{exclusions}</exclusions></dependency>"
-    )
+    what = f"the jars of {server.name}, which tests start"
+    fetch_folder(SERVERS / server.name, server.artifacts, what=what, without=server.without)
 
 
 if __name__ == "__main__":
