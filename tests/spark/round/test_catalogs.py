@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spark_support import Tiering, lake_catalog, named
@@ -26,6 +27,7 @@ from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.retrying_client import RetryingClient
 from needs import needs
 from rest_support import RestCatalog
+from vending_support import Proxy
 
 _NUMBERS = itertools.count()
 
@@ -175,6 +177,34 @@ def test_a_warehouse_that_cannot_be_written_to(tiering: Tiering, tmp_path: Path)
     assert f"could not open the lake table {table.path}" in error
     assert f"{tmp_path}/file" in error
     assert "\n" not in error
+
+
+class OlderCatalog(Proxy):
+    """A REST catalog that does not know format version 3."""
+
+    def handle(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Any:
+        if method == "POST" and path.endswith("/tables") and b'"format-version":"3"' in body:
+            error = {"message": "Unsupported format version: v3", "type": "BadRequestException", "code": 400}
+            return 400, {"Content-Type": "application/json"}, json.dumps({"error": error}).encode()
+        return super().handle(method, path, headers, body)
+
+
+def test_a_catalog_that_does_not_know_the_format_version(tiering: Tiering, rest: RestCatalog):
+    with OlderCatalog(f"127.0.0.1:{rest.port}") as catalog:
+        options = catalog_options({**rest.properties, "uri": catalog.endpoint})
+        table = tiering.table(properties={**options, "iceberg.format-version": "3"})
+        other = tiering.table(properties=options)
+        for each in (table, other):
+            tiering.write(each, named(range(10), "row"))
+
+        error = failed(tiering, table)
+
+        assert f"the lake catalog does not create {table.path} with format version 3" in error
+        assert "option iceberg.format-version" in error
+        assert "Unsupported format version: v3" in error
+        assert error.endswith("or create the table again without the option")
+        tiering.tier(other)
+        assert equal(tiering, other)
 
 
 @pytest.fixture

@@ -8,10 +8,20 @@ from collections.abc import Mapping
 from typing import Final
 
 from py4j.java_gateway import JavaClass, JavaObject
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fluss_tiering.lake.iceberg.java import iceberg_class, is_iceberg, java_session_of, jvm_of, lake_errors
+from fluss_tiering.lake.iceberg.java import (
+    JAVA_ERRORS,
+    causes,
+    iceberg_class,
+    is_iceberg,
+    java_error_text,
+    java_session_of,
+    jvm_of,
+    lake_errors,
+)
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
@@ -19,6 +29,7 @@ from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, 
 from fluss_tiering.model.error_text import is_hidden, mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.table_options import LAKE_TABLE_PREFIX
 
 _IDENTITY: Final = frozenset({"type", "catalog-impl", "uri", "warehouse"})
 """The properties that decide which tables a catalog holds."""
@@ -27,6 +38,11 @@ _POSTGRESQL_TIME_LIMITS: Final = {"jdbc.connectTimeout": "10", "jdbc.socketTimeo
 """Without these limits both clients, and the rounds that use them, wait for minutes or for ever for a catalog."""
 _HEADER: Final = "header."
 """How properties begin that become headers of a REST catalog's calls, such as `header.Authorization`."""
+_FORMAT_VERSION: Final = "format-version"
+_REFUSED_REQUESTS: Final = frozenset(
+    {"BadRequestException", "IllegalArgumentException", "UnsupportedOperationException", "ValidationException"}
+)
+"""The exceptions with which catalogs answer a request that they understand and do not serve."""
 _ICEBERG_CLASSES: Final = "org.apache.iceberg."
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 
@@ -163,10 +179,18 @@ class IcebergCatalogs:
                 raise
         try:
             return builder.create()
-        except Py4JJavaError as error:
-            if not is_iceberg(error, "AlreadyExistsException"):
-                raise
-            return catalog.loadTable(identifier)
+        except JAVA_ERRORS as error:
+            if isinstance(error, Py4JJavaError) and is_iceberg(error, "AlreadyExistsException"):
+                return catalog.loadTable(identifier)
+            version = table_properties(table.descriptor).get(_FORMAT_VERSION)
+            if version is not None and _is_refused_request(error):
+                raise FlussTieringError(
+                    ErrorCode.STORAGE,
+                    f"the lake catalog does not create {table.lake_path} with format version {version}, which the "
+                    f"option {LAKE_TABLE_PREFIX}{_FORMAT_VERSION} asks for: {java_error_text(error)}: use a catalog "
+                    "that knows this version, or create the table again without the option",
+                ) from None
+            raise
 
     def _catalog(self, properties: Mapping[str, str]) -> JavaObject:
         name = catalog_name(properties)
@@ -238,6 +262,13 @@ def _hidden(name: str, key: str, value: str) -> FlussTieringError:
         f"the server hides a setting of the lake catalog {name!r} from this caller, since it may be secret ({value}): "
         f"call with the role tierer for the table, or give Spark the setting {key}",
     )
+
+
+def _is_refused_request(error: Py4JError | PySparkException) -> bool:
+    if not isinstance(error, Py4JJavaError):
+        # pyspark has exceptions of its own for some of Java's, with the same names.
+        return type(error).__name__ in _REFUSED_REQUESTS
+    return any(exception.getClass().getSimpleName() in _REFUSED_REQUESTS for exception in causes(error))
 
 
 def _masked(key: str, value: str) -> str:
