@@ -60,6 +60,19 @@ def attach() -> SparkSession:
     return SparkSession(SparkContext(gateway=gateway, jsc=context, conf=conf)).newSession()
 
 
+def forget_unanswered_call() -> None:
+    """Close this thread's connection to the JVM, so that the next call makes a new one.
+
+    A test whose time ended may have left a call without reading its answer. Each later call on that connection would
+    get the answer of the call before.
+    """
+    pyspark = sys.modules.get("pyspark")
+    gateway = None if pyspark is None else pyspark.SparkContext._gateway
+    connection = None if gateway is None else gateway._gateway_client.get_thread_connection()
+    if connection is not None:
+        connection.close()
+
+
 def main() -> None:
     """Start a session for other processes."""
     with tempfile.TemporaryDirectory(prefix="spark-of-tests-") as folder:
