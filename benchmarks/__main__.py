@@ -140,6 +140,8 @@ def _print_rounds(bare: float, measured: list[Measured]) -> None:
 def _print_figures(title: str, figures: Iterable[Figure]) -> None:
     table = _table(title, "measured", "bound", "")
     for each in figures:
+        # The table comes at the end, which may be long after.
+        sys.stderr.write(f"{each.work}: {each.value}\n")
         table.add_row(each.work, each.value, each.bound, _mark(each.kept) if each.bound else "")
     console.print(table)
 
