@@ -151,6 +151,15 @@ def print_json(values: Iterable[Mapping[str, object]]) -> None:
     console.file.write(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
+def print_nothing(why: str, *, as_json: bool) -> None:
+    """Print why a command has no result: a sentence on standard output, or on standard error beside an empty array."""
+    if as_json:
+        print_json(())
+        print_progress(why)
+    else:
+        print_sentence(why)
+
+
 def print_line(line: str) -> None:
     """Print a line without decoration and flush it, so that a pipe receives it at once."""
     console.file.write(line + "\n")

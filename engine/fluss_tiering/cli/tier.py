@@ -112,7 +112,7 @@ def tier(
     if not what.drain:
         what = replace(what, tables=_chosen(what.tables, pending, server))
         if not what.tables:
-            output.print_sentence("No table is pending.")
+            output.print_nothing("No table is pending.", as_json=json)
             return
     if print_submit:
         output.console.print(_submit_command(what), soft_wrap=True)
