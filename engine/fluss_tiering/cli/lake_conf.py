@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final
+from urllib.parse import quote
 
 import typer
 
@@ -96,7 +97,7 @@ def _pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
     if match := SQLITE.fullmatch(uri):
         return {**kept, "uri": f"sqlite:///{match[1]}"}
     if match := _POSTGRESQL.fullmatch(uri):
-        user, password = properties.get("jdbc.user", ""), properties.get("jdbc.password", "")
+        user, password = (quote(properties.get(f"jdbc.{name}", ""), safe="*") for name in ("user", "password"))
         login = f"{user}:{password}@" if user else ""
         return {**kept, "uri": f"postgresql+psycopg2://{login}{match[2].removeprefix('://')}"}
     raise FlussTieringError(
