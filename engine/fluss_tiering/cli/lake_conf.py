@@ -63,7 +63,7 @@ def lake_conf(
     if reader is Reader.DUCKDB:
         if not is_tiered and properties.get("type") != "rest":
             raise nothing_tiered(table)
-        output.console.print(duckdb_sql(info), soft_wrap=True, markup=False, highlight=False)
+        output.print_as_it_is(duckdb_sql(info))
         return
     name = catalog_name(properties)
     properties.pop("name", None)
@@ -72,7 +72,7 @@ def lake_conf(
         return
     lines = [f"    {key}: {_yaml(value)}" for key, value in sorted(_pyiceberg(properties).items())]
     text = "\n".join(("catalog:", f"  {_yaml(name)}:", *lines))
-    output.console.print(text, soft_wrap=True, markup=False, highlight=False)
+    output.print_as_it_is(text)
 
 
 def _spark(name: str, properties: Mapping[str, str]) -> dict[str, str]:
