@@ -146,3 +146,12 @@ def test_addresses_are_printed_as_they_are(command):
     assert f"--server '{server}'" in given
     assert server in command("spark-conf", "--server", server).out
     assert command("status", "--server", server).refuses(2, f"server at {server}")
+
+
+@pytest.mark.parametrize("name", ["a[/b]", "a[red]b", "a:x:b"])
+def test_a_column_may_have_any_name(command, table, tmp_path, name):
+    command("tables", "create", table, "-c", "id INT", "-c", f"{name} STRING")
+    rows = tmp_path / "rows.csv"
+    rows.write_text(f"id,{name}\n1,x\n")
+    assert command("put", table, rows).code == 0
+    assert name in command("scan", table, "--format", "table").out

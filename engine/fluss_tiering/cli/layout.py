@@ -30,7 +30,7 @@ class Heading:
     """The title of a column.
 
     Attributes:
-        title: The text of the title.
+        title: The text of the title, without markup.
         numeric: Whether the column is aligned to the right and never broken over lines.
         spare: Greater than 0 if a narrow terminal may leave the column out. The greatest is left out first.
     """
@@ -90,8 +90,8 @@ def lay_out(headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: i
 
 def width_of_whole(headings: Sequence[Heading], rows: Sequence[Sequence[str]], most: int) -> int:
     """Return the width that a table needs if no column is left out and a cell of at most `most` is not broken."""
-    cells = [[heading.title, *(row[number] for row in rows)] for number, heading in enumerate(headings)]
-    widest = (max(_width(marked_up(cell)) for cell in column) for column in cells)
+    columns = ([Text(each.title), *(marked_up(row[number]) for row in rows)] for number, each in enumerate(headings))
+    widest = (max(map(_width, column)) for column in columns)
     return sum(min(each, most) for each in widest) + _EDGES + _GAP * (len(headings) - 1)
 
 
@@ -110,7 +110,7 @@ def side_by_side(
     for number, width in zip(shown, widths, strict=True):
         heading = headings[number]
         table.add_column(
-            heading.title,
+            Text(heading.title),
             justify="right" if heading.numeric else "left",
             overflow="fold",
             no_wrap=heading.numeric,
