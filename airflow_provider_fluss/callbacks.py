@@ -39,11 +39,11 @@ def release_lease_on_failure(context: Context) -> None:
     """Release the leases of a failed task or, if it is the callback of a DAG, of the failed run.
 
     For a task with a `lease` argument, as the submit task and the sensor have one, the callback releases this lease: a
-    newer attempt of the acquire task is left alone. For another task, it releases the leases of the acquire tasks that
-    are upstream of it. In a mapped task group, it releases only the leases of the task's own map index. For a DAG run,
-    it releases the leases of all acquire tasks and of all tasks of `FlussTieringOperator`, unless a person has cleared
-    the run since it failed. The callback may run more than once. Do not use it as
-    `on_retry_callback`, because the next try may have begun already.
+    newer attempt of the acquire task is left alone. It does the same for a task of `FlussTieringOperator`. For another
+    task, it releases the leases of the acquire tasks that are upstream of it. In a mapped task group, it releases only
+    the leases of the task's own map index. For a DAG run, it releases the leases of all acquire tasks and of all tasks
+    of `FlussTieringOperator`, unless a person has cleared the run since it failed. The callback may run more than once.
+    Do not use it as `on_retry_callback`, because the next try may have begun already.
 
     Args:
         context: The context that Airflow passes to callbacks.
@@ -148,6 +148,11 @@ def _xcoms_of_task(context: Context) -> Iterator[Any]:
     ti = context["ti"]
     dag = context["dag"]
     failed = dag.get_task(ti.task_id)
+    if _is_one_task(failed):
+        # Its process was killed, so that it could not release its lease itself.
+        own = ti.map_index if ti.map_index is not None and ti.map_index >= 0 else None
+        yield ti.xcom_pull(task_ids=ti.task_id, key=ONE_TASK_KEY, map_indexes=own)
+        return
     group = failed.get_closest_mapped_task_group()
     for task_id in failed.get_flat_relative_ids(upstream=True):
         task = dag.get_task(task_id)

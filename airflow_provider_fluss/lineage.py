@@ -12,6 +12,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_provider_fluss.assets.table import host_and_port
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import LeaseHandle
 from fluss_tiering.model.errors import FlussTieringError
@@ -73,7 +74,7 @@ def fluss_dataset(table: TableInfo, storage: StorageDescription, server: str) ->
     """
     from airflow.providers.common.compat.openlineage.facet import Dataset  # noqa: PLC0415
 
-    address = storage.bootstrap_servers.split(",")[0] or server.rpartition("@")[2]
+    address = storage.bootstrap_servers.split(",")[0] or host_and_port(server)
     return Dataset(namespace=f"fluss://{address}", name=str(table.path), facets={"schema": _schema(table)})
 
 

@@ -6,6 +6,7 @@ the Fluss table is in the lake, so that its events mean that it was tiered.
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 SCHEME: Final = "fluss"
 _DEFAULT_PORT: Final = 9133
 """The port of `fluss_tiering.client`, which this module does not import since it loads gRPC."""
+_RESOLVED: Final = re.compile(r"(?:dns|ipv4|ipv6):(?://[^/]*/)?(?P<host_and_port>.+:[0-9]+)")
 
 
 def create_asset(table: str, *, server: str, extra: dict[str, Any] | None = None) -> Asset:
@@ -36,12 +38,20 @@ def create_asset(table: str, *, server: str, extra: dict[str, Any] | None = None
         ValueError: The address has no host or a wrong port.
     """
     path = TablePath.parse(table)
-    # An address may begin with the id that the server is expected to have.
-    address = server.rpartition("@")[2]
-    parts = urllib.parse.urlsplit(f"{SCHEME}://{address}/{path.database}/{path.table}")
+    parts = urllib.parse.urlsplit(f"{SCHEME}://{host_and_port(server)}/{path.database}/{path.table}")
     # Airflow tells assets apart by their names, too, and takes the URI as it was written for the name.
     uri = urllib.parse.urlunsplit(sanitize_uri(parts))
     return Asset(name=uri, uri=uri, extra=extra)
+
+
+def host_and_port(server: str) -> str:
+    """Return the host and the port of an address as connections have it, of several the first.
+
+    An address may begin with the id that the server is expected to have, and with the scheme of a resolver of gRPC.
+    """
+    address = server.rpartition("@")[2]
+    resolved = _RESOLVED.fullmatch(address)
+    return (resolved["host_and_port"] if resolved else address).partition(",")[0]
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:

@@ -44,6 +44,8 @@ class EngineSubmitOperator(SparkSubmitOperator):
     Args:
         conn_id: The Spark connection. (templated)
         name: The name of the Spark application. (templated)
+        durable: Whether a try attaches to the application of an earlier one, as `SparkSubmitOperator` does by default.
+            It would then submit nothing if that one has ended well, even if a person cleared the task.
         kwargs: Other arguments of `SparkSubmitOperator`.
 
     Raises:
@@ -53,12 +55,19 @@ class EngineSubmitOperator(SparkSubmitOperator):
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "conn_id")
     ui_color = "#fbe3d4"
 
-    def __init__(self, *, conn_id: str = DEFAULT_SPARK_CONN_ID, name: str, **kwargs: Any) -> None:
+    def __init__(
+        self, *, conn_id: str = DEFAULT_SPARK_CONN_ID, name: str, durable: bool = False, **kwargs: Any
+    ) -> None:
         if given := kwargs.keys() & {"application", "application_args"}:
             raise ValueError(
                 f"{', '.join(sorted(given))} cannot be set: {type(self).__name__} submits an application of its own"
             )
+        if durable:
+            kwargs["durable"] = True
         super().__init__(conn_id=conn_id, name=name, **kwargs)
+        if not durable:
+            # As an argument it would be warned of below Airflow 3.3.
+            self.durable = False
         self.conn_id = conn_id
         self._local_security: ConnectionSecurity | None = None
         self._driver_environment: dict[str, str] = {}
@@ -82,7 +91,7 @@ class EngineSubmitOperator(SparkSubmitOperator):
         from fluss_tiering.spark import submit  # noqa: PLC0415
 
         connection = self._require_spark()
-        in_cluster = "cluster" in (self._deploy_mode, connection.extra_dejson.get("deploy-mode"))
+        in_cluster = self._deploys_to_cluster(connection)
         security = FlussHook(fluss_conn_id).get_security()
         if security is not None and in_cluster:
             # On the command line, where Spark's provider puts these, are paths only.
@@ -126,6 +135,11 @@ class EngineSubmitOperator(SparkSubmitOperator):
 
         hook._build_spark_submit_command = build_with_environment  # type: ignore[method-assign] # noqa: SLF001
         return hook
+
+    def _deploys_to_cluster(self, connection: Connection) -> bool:
+        """Return whether the driver runs on the cluster. As in Spark, an option goes before a setting."""
+        option = self._deploy_mode or connection.extra_dejson.get("deploy-mode")
+        return (option or (self.conf or {}).get("spark.submit.deployMode")) == "cluster"
 
     def _require_spark(self) -> Connection:
         try:

@@ -151,7 +151,7 @@ def _require_tiered(tables: Sequence[TableInfo]) -> None:
 def _submit_state(context: Context) -> SubmitState | None:
     """Return what the submit task of this lease may still do, or None if it runs after this task or is not known."""
     task: Any = context.get("task")
-    if task is None:
+    if task is None or _is_submit(task):
         return None
     key = TaskInstanceKey.of(context["ti"])
     states = []

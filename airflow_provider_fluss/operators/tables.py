@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table_options import LAKE_ENABLED
+from fluss_tiering.model.table_options import LAKE_ENABLED, is_set
 
 if TYPE_CHECKING:
     from fluss_tiering.client import TieringClient
@@ -18,7 +18,7 @@ WRONG_TABLES: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.DATABASE_NOT
 
 def is_tiered(table: TableInfo) -> bool:
     """Return whether the table has the option that makes the server tier it."""
-    return table.descriptor.properties.get(LAKE_ENABLED.key, "false") == "true"
+    return is_set(table.descriptor.properties, LAKE_ENABLED)
 
 
 def why_not_tiered(client: TieringClient, paths: Iterable[TablePath]) -> dict[TablePath, str]:

@@ -60,6 +60,8 @@ def test_other_catalogs_are_named_as_pyiceberg_names_them():  # D30
     assert _pyiceberg(rest) == rest
     postgresql = {"type": "jdbc", "uri": "jdbc:postgresql://db:5432/lake", "jdbc.user": "u", "jdbc.password": "p"}
     assert _pyiceberg(postgresql) == {"type": "sql", "uri": "postgresql+psycopg2://u:p@db:5432/lake"}
+    odd = _pyiceberg({**postgresql, "jdbc.user": "u@corp", "jdbc.password": "p@ss/w:rd%"})
+    assert odd["uri"] == "postgresql+psycopg2://u%40corp:p%40ss%2Fw%3Ard%25@db:5432/lake"
     with pytest.raises(FlussTieringError, match="jdbc:mysql"):
         _pyiceberg({"type": "jdbc", "uri": "jdbc:mysql://db/lake"})
 

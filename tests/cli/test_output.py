@@ -136,3 +136,22 @@ def test_json_does_not_steer_a_terminal(capsys, monkeypatch):
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", printed)
     assert "é" in printed
     assert json.loads(printed) == values
+
+
+def test_addresses_are_printed_as_they_are(command):
+    # rich would take [...] for a style, and :a: for an emoji.
+    server, master = "[fd00:a:b::1]:9", "spark://[fd00:a:b::1]:7077"
+    given = command("tier", "--print-submit", "--server", server, "--master", master, "shop.orders").out
+    assert f"--master '{master}'" in given
+    assert f"--server '{server}'" in given
+    assert server in command("spark-conf", "--server", server).out
+    assert command("status", "--server", server).refuses(2, f"server at {server}")
+
+
+@pytest.mark.parametrize("name", ["a[/b]", "a[red]b", "a:x:b"])
+def test_a_column_may_have_any_name(command, table, tmp_path, name):
+    command("tables", "create", table, "-c", "id INT", "-c", f"{name} STRING")
+    rows = tmp_path / "rows.csv"
+    rows.write_text(f"id,{name}\n1,x\n")
+    assert command("put", table, rows).code == 0
+    assert name in command("scan", table, "--format", "table").out

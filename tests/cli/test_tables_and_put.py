@@ -100,6 +100,17 @@ def test_csv_is_read_as_the_tables_types(command, client, table, tmp_path):
     assert log_end(client, table) == 2
 
 
+def test_values_of_a_long_csv_file_may_have_several_lines(command, table, tmp_path):
+    command("tables", "create", table, "-c", "id INT", "-c", "note STRING")
+    notes = {number: f"{'first ' * 100}{number}\n7,second" for number in range(3000)}
+    rows = tmp_path / "rows.csv"
+    # pyarrow reads a file in pieces of 1 MiB.
+    rows.write_text("id,note\n" + "".join(f'{number},"{note}"\n' for number, note in notes.items()))
+    assert "Appended 3,000 rows" in command("put", table, rows).out
+    lines = command("scan", table, "--format", "json").out.splitlines()
+    assert {each["id"]: each["note"] for each in map(json.loads, lines)} == notes
+
+
 def test_csv_has_bytes_in_hexadecimal(command, client, table, tmp_path):
     command("tables", "create", table, "-c", "mac BINARY(2)", "-c", "blob BYTES", "-c", "noon TIME(3)")
     rows = tmp_path / "rows.csv"

@@ -46,6 +46,21 @@ def test_an_asset_is_made_of_the_name_of_a_table_and_the_address_of_a_server(ser
         create_asset("orders", server=server)
 
 
+@pytest.mark.parametrize(
+    ("server", "netloc"),
+    [
+        (f"dns:{SERVER}", SERVER),
+        (f"dns:///{SERVER}", SERVER),
+        (f"an-id@dns://192.0.2.1/{SERVER}", SERVER),
+        ("ipv4:192.0.2.7:9133,192.0.2.8:9133", "192.0.2.7:9133"),
+        ("ipv6:[::1]:9", "[::1]:9"),
+        ("dns:9134", "dns:9134"),  # a host of this name
+    ],
+)
+def test_the_asset_of_a_table_is_named_without_the_resolver_of_its_server(server, netloc):
+    assert create_asset("shop.orders", server=server).uri == f"fluss://{netloc}/shop/orders"
+
+
 def test_airflow_knows_the_factory_and_the_converter():
     manager = ProvidersManagerTaskRuntime()
     assert manager.asset_factories["fluss"] is create_asset

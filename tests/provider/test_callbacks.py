@@ -123,6 +123,29 @@ def test_the_reason_tells_time_outs_from_failures(client, new_table, acquire, dr
     assert outcome.cancelled_reason == f"task work of DAG run {context['run_id']} {ended}"
 
 
+@pytest.mark.parametrize("map_index", [-1, 2])
+def test_the_operator_for_all_releases_its_lease_although_its_process_was_killed(
+    client, new_table, acquire, context, map_index
+):
+    lease = acquire(new_table())
+    with DAG("dag") as dag:
+        before = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=["db.other"])
+        one_task = FlussTieringOperator(task_id="one_task", tables=["db.t"])
+        before >> one_task
+    asked = []
+
+    def xcom_pull(*, task_ids: str, map_indexes: int | None, key: str) -> object:
+        asked.append((task_ids, map_indexes, key))
+        return lease
+
+    found = context("one_task")
+    found["ti"] = SimpleNamespace(**{**vars(found["ti"]), "map_index": map_index}, xcom_pull=xcom_pull)
+    # The DAG processor knows the task as the DAG file has it, which has no lease.
+    release_lease_on_failure({**found, "dag": dag, "task": one_task})
+    assert asked == [("one_task", None if map_index < 0 else map_index, "lease")]
+    assert client.list_leases(lease["lease_id"]) == []
+
+
 @pytest.fixture
 def run_failed(context, monkeypatch):
     """The context of the failed run of a DAG, with the XComs that the test gives: (task id, key) -> values."""

@@ -163,7 +163,7 @@ def test_a_driver_on_the_cluster_gets_paths_and_no_token(guarded, recorded, cont
         FlussVerifyOperator(task_id="verify", tables=[TABLE], name="verify").execute(context("verify"))
     (tmp_path / "token").write_text(guarded.tokens["tierer"])
     monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", guarded.connection(token_file=str(tmp_path / "token")))
-    verify = FlussVerifyOperator(task_id="verify", tables=[TABLE], name="verify", durable=False)
+    verify = FlussVerifyOperator(task_id="verify", tables=[TABLE], name="verify")
     verify.execute(context("verify"))
     given = [each.partition(".appMasterEnv.")[2] for each in seen()["arguments"] if ".appMasterEnv." in each]
     assert set(given) == {

@@ -235,6 +235,15 @@ def test_release_of_a_malformed_lease_fails_and_is_not_tried_again(new_table, ac
         release({**lease, **wrong})
 
 
+@pytest.mark.parametrize("value", ["TRUE", "True"])
+def test_the_option_of_a_tiered_table_may_be_in_any_case_of_letters(client, new_table, acquire, value):
+    table = new_table()
+    client.alter_table(TablePath.parse(table), {"table.datalake.enabled": value}, [])
+    (status,) = client.list_tiering_statuses(TablePath.parse(table))
+    assert status.state is not TieringState.FAILED
+    assert acquire(table)["tables"] == [table]
+
+
 def test_a_table_that_is_not_tiered_is_named_and_not_tried_again(client, new_table, acquire):
     table = new_table()
     client.alter_table(TablePath.parse(table), {"table.datalake.enabled": "false"})

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.sdk import DAG
 from provider_support import Server
 
 from airflow_provider_fluss.operators.round import FlussTieringOperator
@@ -133,3 +134,20 @@ def test_it_takes_no_lease_and_renders_its_tables():
         tier(tables=["db.t"], lease={})
     assert {"tables", "fluss_conn_id", "claim_timeout", "conn_id"} <= set(FlussTieringOperator.template_fields)
     assert "lease" not in FlussTieringOperator.template_fields
+
+
+def test_a_clear_tiers_again_whatever_the_operators_behind_it_did(client, behave, new_table, context, task_states):
+    behave(FINISH)
+    table = new_table()
+
+    def execute(try_number: int) -> list[dict[str, Any]]:
+        with DAG("dag"):
+            operator = tier(tables=[table])
+            operator >> FlussTieringOperator(task_id="other", tables=["db.other"])
+        return operator.execute({**context("tier", try_number=try_number, max_tries=try_number - 1), "task": operator})
+
+    execute(1)
+    # A person clears the first task alone.
+    task_states["other"] = "success"
+    (again,) = execute(2)
+    assert (again["status"], again["tiering_epoch"]) == ("Tiered", 2)

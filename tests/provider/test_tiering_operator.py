@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from provider_support import Driver, dead_driver
 
@@ -421,6 +423,50 @@ def test_in_cluster_deploy_mode_the_engine_is_sent_along_unless_files_are_given(
     assert called()[called().index("--py-files") + 1] == "own.zip"
     make(lease).execute(context("submit"))
     assert "--py-files" not in called()
+
+
+@pytest.mark.parametrize(
+    ("of_connection", "arguments", "is_in_cluster"),
+    [
+        ("cluster", {}, True),
+        ("cluster", {"deploy_mode": "client"}, False),
+        ("client", {"deploy_mode": "cluster"}, True),
+        ("client", {"conf": {"spark.submit.deployMode": "cluster"}}, False),
+        (None, {"conf": {"spark.submit.deployMode": "cluster"}}, True),
+    ],
+)
+def test_the_deploy_mode_of_the_task_goes_before_that_of_the_connection(
+    spark, make, context, lease, monkeypatch, of_connection, arguments, is_in_cluster
+):
+    called = spark("")
+    extra = {} if of_connection is None else {"deploy-mode": of_connection}
+    connection = {"conn_type": "spark", "host": "local[2]", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    make(lease, **arguments).execute(context("submit"))
+    assert ("--py-files" in called()) is is_in_cluster
+
+
+def test_a_driver_of_an_earlier_try_that_ended_well_keeps_no_application_back(spark, make, context, lease, monkeypatch):
+    called = spark('print(\'"submissionId" : "driver-20260131-0002"\')')
+    connection = {"conn_type": "spark", "host": "spark://master", "port": 7077, "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    monkeypatch.setattr(SparkSubmitOperator, "get_job_status", lambda *_: "FINISHED")
+    monkeypatch.setattr(SparkSubmitOperator, "poll_until_complete", lambda *_: None)
+    # Airflow keeps this also if a person clears the task.
+    remembered = {SparkSubmitOperator.external_id_key: "driver-20260131-0001"}
+    store = SimpleNamespace(get=remembered.get, set=remembered.__setitem__)
+    found = {**context("submit"), "task_state_store": store}
+    found["ti"].stats_tags = {}
+    make(lease).execute(found)
+    assert "--lease-id" in called()
+
+
+def test_yarn_in_cluster_mode_needs_no_further_argument(spark, make, context, lease, monkeypatch):
+    called = spark("")
+    connection = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    make(lease).execute(context("submit"))
+    assert "--lease-id" in called()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, ConnectionDetails
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.configuration import conf
+from airflow.models.connection import Connection
 from fastapi import Depends, HTTPException, Request, status
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
@@ -42,9 +43,10 @@ Reader = Annotated[BaseUser, Depends(reader)]
 
 def may_edit(user: BaseUser, conn_id: str) -> bool:
     """Return whether the user may act on the tables and leases of this connection."""
-    return get_auth_manager().is_authorized_connection(
-        method="PUT", details=ConnectionDetails(conn_id=conn_id), user=user
-    )
+    # Connections have had teams since Airflow 3.2.
+    team = Connection.get_team_name(conn_id) if hasattr(Connection, "get_team_name") else None
+    details = ConnectionDetails(conn_id=conn_id, **({} if team is None else {"team_name": team}))
+    return get_auth_manager().is_authorized_connection(method="PUT", details=details, user=user)
 
 
 def may_read_connection_of_team(user: BaseUser, conn_id: str, team_name: str) -> bool:

@@ -28,6 +28,8 @@ _CSV: Final = ".csv"
 _PARQUET: Final = ".parquet"
 _ONE_THREAD: Final = pa.csv.ReadOptions(use_threads=False)
 """With several threads, pyarrow does not know the number of a row that it cannot read."""
+_WITH_LINES: Final = pa.csv.ParseOptions(newlines_in_values=True)
+"""Without this, pyarrow cuts a long file at any end of a line, also at one within quotes."""
 
 
 def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
@@ -40,7 +42,7 @@ def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
         if _kind(path) == _PARQUET:
             schema = pa.parquet.read_schema(path)
         else:
-            with pa.csv.open_csv(path, convert_options=_convert(null_values)) as reader:
+            with pa.csv.open_csv(path, parse_options=_WITH_LINES, convert_options=_convert(null_values)) as reader:
                 schema = reader.schema
         _check_names(schema)
         return schema
@@ -74,7 +76,9 @@ def _csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
     places = CsvPlaces(source, tuple(columns))
     before = 0
     try:
-        with pa.csv.open_csv(source, read_options=_ONE_THREAD, convert_options=options) as reader:
+        with pa.csv.open_csv(
+            source, read_options=_ONE_THREAD, parse_options=_WITH_LINES, convert_options=options
+        ) as reader:
             _check_names(reader.schema)
             for batch in reader:
                 rows = hexadecimal.from_texts(batch, schema)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final
+from urllib.parse import quote
 
 import typer
 
@@ -62,7 +63,7 @@ def lake_conf(
     if reader is Reader.DUCKDB:
         if not is_tiered and properties.get("type") != "rest":
             raise nothing_tiered(table)
-        output.console.print(duckdb_sql(info), soft_wrap=True, markup=False, highlight=False)
+        output.print_as_it_is(duckdb_sql(info))
         return
     name = catalog_name(properties)
     properties.pop("name", None)
@@ -71,7 +72,7 @@ def lake_conf(
         return
     lines = [f"    {key}: {_yaml(value)}" for key, value in sorted(_pyiceberg(properties).items())]
     text = "\n".join(("catalog:", f"  {_yaml(name)}:", *lines))
-    output.console.print(text, soft_wrap=True, markup=False, highlight=False)
+    output.print_as_it_is(text)
 
 
 def _spark(name: str, properties: Mapping[str, str]) -> dict[str, str]:
@@ -96,7 +97,7 @@ def _pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
     if match := SQLITE.fullmatch(uri):
         return {**kept, "uri": f"sqlite:///{match[1]}"}
     if match := _POSTGRESQL.fullmatch(uri):
-        user, password = properties.get("jdbc.user", ""), properties.get("jdbc.password", "")
+        user, password = (quote(properties.get(f"jdbc.{name}", ""), safe="*") for name in ("user", "password"))
         login = f"{user}:{password}@" if user else ""
         return {**kept, "uri": f"postgresql+psycopg2://{login}{match[2].removeprefix('://')}"}
     raise FlussTieringError(

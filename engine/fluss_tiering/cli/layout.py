@@ -30,7 +30,7 @@ class Heading:
     """The title of a column.
 
     Attributes:
-        title: The text of the title.
+        title: The text of the title, without markup.
         numeric: Whether the column is aligned to the right and never broken over lines.
         spare: Greater than 0 if a narrow terminal may leave the column out. The greatest is left out first.
     """
@@ -65,7 +65,7 @@ def lay_out(headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: i
         width: The width of the console.
         leave_out: Whether columns may be left out.
     """
-    texts = [[Text.from_markup(cell) for cell in row] for row in rows]
+    texts = [[marked_up(cell) for cell in row] for row in rows]
     columns = [[Text(heading.title), *(row[number] for row in texts)] for number, heading in enumerate(headings)]
     whole = [max(_width(text) for text in column) for column in columns]
     least = [
@@ -90,8 +90,8 @@ def lay_out(headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: i
 
 def width_of_whole(headings: Sequence[Heading], rows: Sequence[Sequence[str]], most: int) -> int:
     """Return the width that a table needs if no column is left out and a cell of at most `most` is not broken."""
-    cells = [[heading.title, *(row[number] for row in rows)] for number, heading in enumerate(headings)]
-    widest = (max(_width(Text.from_markup(cell)) for cell in column) for column in cells)
+    columns = ([Text(each.title), *(marked_up(row[number]) for row in rows)] for number, each in enumerate(headings))
+    widest = (max(map(_width, column)) for column in columns)
     return sum(min(each, most) for each in widest) + _EDGES + _GAP * (len(headings) - 1)
 
 
@@ -110,7 +110,7 @@ def side_by_side(
     for number, width in zip(shown, widths, strict=True):
         heading = headings[number]
         table.add_column(
-            heading.title,
+            Text(heading.title),
             justify="right" if heading.numeric else "left",
             overflow="fold",
             no_wrap=heading.numeric,
@@ -140,6 +140,11 @@ def stacked(headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: i
     return table
 
 
+def marked_up(text: str) -> Text:
+    """Return a text with rich markup. What stands between two colons is no emoji: it may be a part of an address."""
+    return Text.from_markup(text, emoji=False)
+
+
 def at_spaces(text: Text, width: int) -> Text:
     """Return a text that is broken into lines at spaces. A word that is wider than a line stays whole."""
     breaks: list[int] = []
@@ -158,7 +163,7 @@ def at_spaces(text: Text, width: int) -> Text:
 
 def _in_pieces(cell: str, width: int) -> Text:
     """Return a cell in which words that are wider than a column are broken behind a dot, a hyphen or the like."""
-    text = Text.from_markup(cell)
+    text = marked_up(cell)
     breaks: list[int] = []
     for word in _WORD.finditer(text.plain):
         begin = word.start()

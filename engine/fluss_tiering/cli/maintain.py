@@ -73,7 +73,9 @@ def maintain(
     with TieringClient(server) as client:
         chosen = tables_to_maintain(client, what.tables, everything=all_tables)
         if not chosen:
-            output.print_progress("No table has an option that asks for maintenance: name tables, or give --all.")
+            output.print_nothing(
+                "No table has an option that asks for maintenance: name tables, or give --all.", as_json=json
+            )
             raise typer.Exit(0)
         infos, steps = [table for table, _ in chosen], {table.path: each for table, each in chosen}
         with spark_session(master) as spark:

@@ -17,7 +17,7 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from fluss_tiering.cli.layout import Heading, at_spaces, lay_out, side_by_side, stacked, width_of_whole
+from fluss_tiering.cli.layout import Heading, at_spaces, lay_out, marked_up, side_by_side, stacked, width_of_whole
 from fluss_tiering.model.error_text import harmless
 
 __all__ = ["Heading"]
@@ -58,7 +58,7 @@ def print_sentence(text: str, to: Console | None = None) -> None:
         to: The console; None for standard output.
     """
     target = console if to is None else to
-    whole = Text.from_markup(text)
+    whole = marked_up(text)
     target.print(at_spaces(whole, target.width) if target.is_terminal else whole, highlight=False, soft_wrap=True)
 
 
@@ -134,7 +134,7 @@ def print_arguments(arguments: Sequence[str]) -> None:
     """
     plain = all(map(_PLAIN_ARGUMENT.fullmatch, arguments))
     text = " ".join(arguments) if plain else shlex.join(arguments)
-    console.print(text, soft_wrap=True, markup=False, highlight=False)
+    print_as_it_is(text)
     if not plain:
         print_progress(
             "Some of these arguments need their quotes, which a shell does not see in $(...): put eval before the "
@@ -149,6 +149,20 @@ def print_json(values: Iterable[Mapping[str, object]]) -> None:
     """
     text = json.dumps(list(values), indent=2, ensure_ascii=False)
     console.file.write(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+
+
+def print_as_it_is(text: str) -> None:
+    """Print a text for another program, in which nothing is markup."""
+    console.print(text, soft_wrap=True, markup=False, emoji=False, highlight=False)
+
+
+def print_nothing(why: str, *, as_json: bool) -> None:
+    """Print why a command has no result: a sentence on standard output, or on standard error beside an empty array."""
+    if as_json:
+        print_json(())
+        print_progress(why)
+    else:
+        print_sentence(why)
 
 
 def print_line(line: str) -> None:

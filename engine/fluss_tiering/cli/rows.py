@@ -18,6 +18,7 @@ from fluss_tiering.cli.json_lines import json_lines
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.formats.schema import is_bytes
 from fluss_tiering.model.data_type import NESTED
+from fluss_tiering.model.error_text import harmless
 from fluss_tiering.model.table import Column, DataTypeRoot
 
 SHOWN_ROWS: Final = 100
@@ -83,7 +84,7 @@ def write_json(out: BinaryIO, columns: Sequence[Column], batches: Iterable[pa.Re
 
 def print_rows(columns: Sequence[Column], batches: Iterable[pa.RecordBatch], limit: int, empty: str) -> bool:
     """Print a table of at most `limit` rows, or the sentence `empty`. Return whether these were all rows."""
-    headings = [Heading(column.name, numeric=column.data_type.root in _NUMERIC) for column in columns]
+    headings = [Heading(harmless(column.name), numeric=column.data_type.root in _NUMERIC) for column in columns]
     texts = [
         [column.cast(pa.string()).to_pylist() for column in _with_texts(batch, columns).columns] for batch in batches
     ]

@@ -112,10 +112,10 @@ def tier(
     if not what.drain:
         what = replace(what, tables=_chosen(what.tables, pending, server))
         if not what.tables:
-            output.print_sentence("No table is pending.")
+            output.print_nothing("No table is pending.", as_json=json)
             return
     if print_submit:
-        output.console.print(_submit_command(what), soft_wrap=True)
+        output.print_as_it_is(_submit_command(what))
         if os.environ.get(TOKEN_VARIABLE):
             output.print_sentence(
                 f"The command needs the token that {TOKEN_VARIABLE} holds here. Put it into a file and name the file "

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails
+from airflow.models.connection import Connection
 from airflow_names import AIRFLOW
 from fastapi.routing import APIRoute
 from page_auth_manager import OUTSIDER
 
+from airflow_provider_fluss.plugins.page import access
 from airflow_provider_fluss.plugins.page.app import make_app
 
 ROUTES = [
@@ -60,3 +65,21 @@ def test_a_browser_may_do_nothing_that_the_page_does_not_need(reader):
         assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
         assert policy["form-action"] == policy["frame-ancestors"] == "'self'"
         assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff")
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 2), reason="connections have had teams since Airflow 3.2")
+@pytest.mark.parametrize("team", [None, "blue"])
+def test_the_right_to_act_is_that_for_the_team_of_the_connection(monkeypatch, team):
+    asked = []
+
+    def is_authorized_connection(**question: object) -> bool:
+        asked.append(question)
+        return True
+
+    manager = SimpleNamespace(is_authorized_connection=is_authorized_connection)
+    monkeypatch.setattr(access, "get_auth_manager", lambda: manager)
+    monkeypatch.setattr(Connection, "get_team_name", lambda conn_id: {"fluss_blue": team}[conn_id])
+    user = SimpleNamespace()
+    assert access.may_edit(user, "fluss_blue")
+    details = ConnectionDetails(conn_id="fluss_blue", team_name=team)
+    assert asked == [{"method": "PUT", "details": details, "user": user}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -167,6 +167,50 @@ def test_every_type_is_hashed_alike_on_both_sides(tiering: Tiering):
     audit = verify(tiering, table)
     assert audit.differences == ()
     assert sum(bucket.lake.rows for bucket in audit.buckets) == count
+
+
+ROW = {
+    "pair": ("ROW<a INT, b INT>", {"a": 1, "b": None}),
+    "numbers": ("ARRAY<INT>", [1, 2, None]),
+    "lists": ("ARRAY<ARRAY<INT>>", [[1], [2, 3]]),
+    "times": ("MAP<STRING, TIMESTAMP(6)>", [("a", datetime(2026, 1, 31, 12, 30, 0, 123456))]),  # noqa: DTZ001
+    "rows": ("MAP<INT, ROW<a INT, b STRING>>", [(1, None)]),
+    "bytes": ("MAP<BYTES, INT>", [(b"a", 1)]),
+    "ratio": ("DOUBLE", -0.0),
+}
+CHANGES = (
+    "pair = named_struct('a', CAST(NULL AS INT), 'b', 1)",
+    "numbers = array(1, 2)",
+    "numbers = array(1, 2, NULL, NULL)",
+    "numbers = array(NULL, 1, 2)",
+    "lists = array(array(1, 2), array(3))",
+    "lists = array(array(1), array(2, 3), array())",
+    "times = map('a', TIMESTAMP_NTZ '2026-01-31 12:30:00.123457')",
+    "times = map('a', CAST(NULL AS TIMESTAMP_NTZ))",
+    "rows = map(1, named_struct('a', CAST(NULL AS INT), 'b', CAST(NULL AS STRING)))",
+    "bytes = map(X'62', 1)",
+    "ratio = 0.0D",
+)
+
+
+def test_a_change_at_any_depth_of_a_value_is_found(tiering: Tiering):
+    columns = (
+        Column("id", DataType.parse("INT NOT NULL")),
+        *(Column(name, DataType.parse(kind)) for name, (kind, _) in ROW.items()),
+    )
+    lake = {"table.datalake.enabled": "true"}
+    table = tiering.client.create_table(TablePath("db", "nested"), TableDescriptor(columns, ("id",), ("id",), 1, lake))
+    count = len(CHANGES) + 1
+    values = {"id": list(range(count)), **{name: [value] * count for name, (_, value) in ROW.items()}}
+    rows = pa.RecordBatch.from_pydict(values, schema=arrow_schema(columns))
+    assert sum(tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows])) == count
+    tiering.tier(table)
+    assert verify(tiering, table).equal
+
+    for number, change in enumerate(CHANGES):
+        tiering.spark.sql(f"UPDATE {tiering.name(table)} SET {change} WHERE id = {number}")
+
+    assert found(verify(tiering, table)) == [(Difference.CHANGED, number, 1, 1) for number in range(len(CHANGES))]
 
 
 def test_a_log_that_begins_later_is_compared_from_a_leased_snapshot(tiering: Tiering, monkeypatch):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from fluss_tiering.lake.names import quoted
+from fluss_tiering.model.data_type import DataType, DataTypeRoot
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableBucket, TableInfo
-from fluss_tiering.model.table import Column as TableColumn
 from fluss_tiering.spark.audit.layouts import ROW_COLUMN
 from fluss_tiering.spark.audit.report import BucketAudit, Content, Difference, KeyDifference
 from fluss_tiering.spark.audit.source_rows import DELETED_COLUMN
@@ -28,10 +28,10 @@ _LAKE: Final = "__lake"
 
 def hashed(table: TableInfo, rows: DataFrame) -> DataFrame:
     """Return bucket, key and hashes of each row; of a source's changes only the last one of each key that exists."""
-    columns = [_hashable(column) for column in table.descriptor.columns]
+    parts = [part for each in table.descriptor.columns for part in _parts(sf.col(quoted(each.name)), each.data_type)]
     if not table.has_primary_key and TIMESTAMP_COLUMN in rows.columns:
-        columns.append(sf.col(TIMESTAMP_COLUMN))
-    hashes = [_hash(seed, columns).alias(name) for seed, name in zip(_SEEDS, _HASHES, strict=True)]
+        parts.append(sf.col(TIMESTAMP_COLUMN))
+    hashes = [sf.xxhash64(sf.lit(seed), *parts).alias(name) for seed, name in zip(_SEEDS, _HASHES, strict=True)]
     keys = _keys(table, rows)
     if not table.has_primary_key or DELETED_COLUMN not in rows.columns:
         return rows.select(BUCKET_COLUMN, *keys, *hashes)
@@ -45,15 +45,38 @@ def hashed(table: TableInfo, rows: DataFrame) -> DataFrame:
     )
 
 
-def _hashable(column: TableColumn) -> Column:
-    """Return the column, as text if its type has a MAP, which Spark cannot hash."""
-    value = sf.col(quoted(column.name))
-    return sf.to_json(sf.struct(value)) if "MAP<" in str(column.data_type) else value
+def _parts(value: Column, kind: DataType) -> list[Column]:
+    """Return columns that tell a value apart from all others of its type, and that Spark can hash.
+
+    Spark's hash passes over nulls and over the ends of arrays, at any depth: a value and a null next to it could change
+    places unnoticed. It takes -0.0 for 0.0, and it takes no maps.
+    """
+    parts = [sf.isnull(value)]
+    match kind.root:
+        case DataTypeRoot.ROW:
+            return parts + [part for each in kind.fields for part in _parts(value.getField(each.name), each.data_type)]
+        case DataTypeRoot.ARRAY:
+            (element,) = kind.fields
+            return [*parts, *_elements(value, lambda each: _parts(each, element.data_type))]
+        case DataTypeRoot.MAP:
+            key, item = kind.fields
+            return [
+                *parts,
+                *_elements(
+                    sf.map_entries(value),
+                    lambda each: [
+                        *_parts(each.getField("key"), key.data_type),
+                        *_parts(each.getField("value"), item.data_type),
+                    ],
+                ),
+            ]
+        case DataTypeRoot.FLOAT | DataTypeRoot.DOUBLE:
+            return [*parts, value, sf.when(value == 0, value.cast("string"))]
+    return [*parts, value]
 
 
-def _hash(seed: int, columns: Sequence[Column]) -> Column:
-    # Spark's hash ignores nulls, so that a value and a null next to it could be exchanged unnoticed.
-    return sf.xxhash64(sf.lit(seed), *(sf.isnull(column) for column in columns), *columns)
+def _elements(values: Column, parts: Callable[[Column], list[Column]]) -> list[Column]:
+    return [sf.size(values), sf.transform(values, lambda each: sf.struct(*parts(each)))]
 
 
 def _key_names(table: TableInfo, rows: DataFrame) -> Sequence[str]:

@@ -151,7 +151,7 @@ class TerminalProgress(Closing):
 
     def note(self, path: TablePath, what: str) -> None:
         """Print the line above the bars."""
-        self._bars.console.print(f"{path}: {what}", markup=False, highlight=False, soft_wrap=True)
+        self._bars.console.print(f"{path}: {what}", markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def _task(self, path: TablePath) -> TaskID:
         with self._lock:
