@@ -7,8 +7,9 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
-from key_index_support import PLACE, TABLE, assert_finds, entries_of, random_hashes
+from key_index_support import PLACE, TABLE, assert_finds, entries_of, hashes_of, random_hashes
 
 from fluss_tiering.lake.key_index import (
     IndexStore,
@@ -107,6 +108,15 @@ def test_what_no_state_names_is_deleted_when_it_is_old(store: IndexStore):
     assert {path.name for path in folder_of(store).iterdir()} == before - expected
     assert young.name.rpartition("/")[2] in before - expected
     assert remove_unreferenced(store, PLACE, {2}, NOW - timedelta(days=3)) == []
+
+
+def test_what_pieces_have_noted_is_kept_for_a_day_longer(store: IndexStore):
+    with RunWriter(store, PLACE, prefix="noted-") as writer:
+        writer.add("a", hashes_of([(1, 1)]), np.arange(1))
+        noted = writer.close()
+    made(store, noted.name.rpartition("/")[2], 4)
+    assert remove_unreferenced(store, PLACE, set(), NOW - timedelta(days=3.5)) == []
+    assert remove_unreferenced(store, PLACE, set(), NOW - timedelta(days=2.5)) == [noted.name]
 
 
 def test_no_run_is_deleted_while_a_state_cannot_be_read(store: IndexStore):
