@@ -225,6 +225,21 @@ def test_keys_are_read_in_batches_of_bounded_size(table: WrittenRounds) -> None:
     assert max(len(keys) for (keys,) in batches) == 2
 
 
+def test_tables_in_one_folder_have_an_index_each(table: WrittenRounds, caplog: pytest.LogCaptureFixture) -> None:
+    """A table that was renamed keeps its folder, which a new table with its old name then shares."""
+    other = WrittenRounds(table.folder, table.version)
+    other.round({key: f"other {key}" for key in range(20)})
+    away = [Path(path_of(location)) for location in table.live]
+    for path in away:
+        path.rename(f"{path}.away")
+    table.round({3: None, 4: "changed"})
+    for path in away:
+        Path(f"{path}.away").rename(path)
+    other.round({3: None, 4: "changed"})
+    assert (table.read(), other.read()) == (table.rows, other.rows)
+    assert caplog.messages == []
+
+
 def test_without_the_live_data_files_a_piece_deletes_by_key(tmp_path: Path) -> None:
     table = WrittenRounds(tmp_path, 2)
     location = table.location()
