@@ -9,9 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from fluss_tiering.lake import relocation
+from fluss_tiering.lake.moved_deletes import move_paths
 from fluss_tiering.lake.relocation import named_lake_folder, relocate_lake
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -76,8 +79,9 @@ def test_a_lake_is_whole_at_its_new_place_and_no_longer_names_the_old_one(
     assert [name for name in left if name.suffix in (".db", ".json", ".avro")] == []
 
 
-def test_an_interrupted_relocation_is_run_again(tmp_path: Path) -> None:  # D23
-    old, new = tmp_path / "old" / "lake", tmp_path / "new" / "lake"
+@pytest.mark.parametrize("place", ["new", "old/new", "older", "."])
+def test_an_interrupted_relocation_is_run_again(tmp_path: Path, place: str) -> None:  # D23
+    old, new = tmp_path / "old" / "lake", tmp_path / place / "lake"
     make(old)
     before = tmp_path / "before" / "lake"
     shutil.copytree(old, new)
@@ -90,6 +94,20 @@ def test_an_interrupted_relocation_is_run_again(tmp_path: Path) -> None:  # D23
     shutil.rmtree(old)
     assert relocate_lake(new) is not None
     assert count(new) == 15
+
+
+def test_what_is_moved_into_the_folder_where_it_was_is_moved_once(tmp_path: Path) -> None:
+    """A delete file is in several manifests, so that its paths are looked at several times."""
+    old, new = tmp_path / "data" / "lake", tmp_path / "data" / "data" / "lake"
+    make(old)
+    deletes = old / "warehouse" / "deletes.parquet"
+    pq.write_table(pa.table({"file_path": [f"file://{old}/warehouse/a.parquet"], "pos": [0]}), deletes)
+    shutil.copytree(old, new)
+    moved = f"file://{new}/warehouse/a.parquet"
+    mover = relocation._mover(old, new)
+    for _ in range(2):
+        move_paths(new / "warehouse" / "deletes.parquet", mover, relocation._replace)
+        assert pq.read_table(new / "warehouse" / "deletes.parquet")["file_path"].to_pylist() == [moved]
 
 
 def test_a_folder_under_two_names_is_one_folder(tmp_path: Path) -> None:  # D23

@@ -113,8 +113,10 @@ def _catalog_rows(lake_dir: Path) -> list[tuple[str, str, str, str | None, str |
 
 def _mover(before: Path, after: Path) -> Callable[[str], str]:
     """Return a function that moves a location from one folder to the other, and returns any other text as it is."""
-    pattern = re.compile(rf"^({_SCHEME}){re.escape(str(before.parent))}(?=/|$)")
     replacement = str(after.parent)
+    # If the new folder lies in the old one, what was moved already begins with both.
+    moved = rf"(?!{re.escape(replacement)}(?:/|$))" if after.parent.is_relative_to(before.parent) else ""
+    pattern = re.compile(rf"^({_SCHEME}){moved}{re.escape(str(before.parent))}(?=/|$)")
     return lambda text: (
         pattern.sub(lambda match: match[1] + replacement, text, count=1) if pattern.match(text) else text
     )

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 from written_rounds import Changes, WrittenRounds, write
 
 from fluss_tiering.lake.iceberg import parquet
 from fluss_tiering.lake.iceberg.by_position import look_at_folder
-from fluss_tiering.lake.protocol import FileContent, LakeFile
+from fluss_tiering.lake.iceberg.by_position.found_rows import FoundRows
+from fluss_tiering.lake.iceberg.deletes import DeletePlace
+from fluss_tiering.lake.key_index import Matches
+from fluss_tiering.lake.protocol import FileContent, LakeFile, NotedPlace
 
 FORMATS = pytest.mark.parametrize("version", [2, 3], ids=["position delete files", "deletion vectors"])
 
@@ -139,3 +146,51 @@ def test_a_plain_file_where_the_index_should_be_is_told_once(tmp_path: Path, cap
     assert [
         each.startswith(f"{folder} is no folder, so that the key index is not kept") for each in caplog.messages
     ] == [True]
+
+
+def test_what_pieces_have_noted_outlives_a_compaction_beside_a_round_of_hours(tmp_path: Path) -> None:
+    table = WrittenRounds(tmp_path, 2)
+    for number in range(9):
+        table.round({number: "first"})
+    pieces: list[Changes] = [{0: "changed", 4: None, 20: "new"}, {20: "newer", 8: None}]
+    files: list[LakeFile] = []
+    noted = []
+    for changes in pieces:
+        piece = table.writer().open_noting_piece(0, table.location(), 0)
+        write(piece, changes)
+        files += piece.close()
+        noted.append((piece.keys(),))
+    hours_ago = time.time() - 5 * 3600
+    of_index = [path for path in (tmp_path / "_key_index").rglob("*") if path.is_file()]
+    for path in of_index:
+        os.utime(path, (hours_ago, hours_ago))
+
+    live = list(table.live.values())
+    with table.writer().index_of(DeletePlace(table.writer(), 0, table.location(), 0), live) as index:
+        index.save(1000)
+
+    # Other files of that age are gone.
+    assert not all(path.exists() for path in of_index)
+    files += table.writer().write_deletes(NotedPlace(0, table.location(), (), tuple(live), tuple(noted)), 0)
+    table.commit(files, {key: value for changes in pieces for key, value in changes.items()})
+    assert table.read() == table.rows
+
+
+@FORMATS
+def test_many_deletes_are_written_in_the_memory_of_bitmaps(tmp_path: Path, version: int) -> None:
+    table = WrittenRounds(tmp_path, version)
+    (tmp_path / "data").mkdir()
+    paths = tuple(sorted(table.location() for _ in range(16)))
+    found = FoundRows(version, DeletePlace(table.writer(), 0, table.location(), 0), [])
+    rows = np.arange(100_000)
+    for number in range(len(paths)):
+        found.add(Matches(rows, np.full(len(rows), number), 2 * rows, paths))
+    tracemalloc.start()
+    try:
+        files = found.write()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(file.metrics.record_count for file in files) == 1_600_000
+    # As numbers of eight bytes, the positions alone would take 12.8 MB.
+    assert peak < 8 << 20

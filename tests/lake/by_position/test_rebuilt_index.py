@@ -20,6 +20,7 @@ from written_rounds import SCHEMA, WrittenRounds, path_of, write
 from fluss_tiering.lake.iceberg import parquet
 from fluss_tiering.lake.iceberg.by_position import data_file_keys
 from fluss_tiering.lake.iceberg.by_position.data_file_keys import read_keys
+from fluss_tiering.lake.key_index import hash_keys
 from fluss_tiering.lake.protocol import FileContent, LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -110,6 +111,44 @@ def test_an_index_whose_damage_shows_only_when_keys_are_looked_up_is_made_again(
     assert any("is made again from the data files: " in each for each in caplog.messages)
 
 
+def low_keys(table: WrittenRounds, first: int) -> list[int]:
+    """Return keys from this one on whose hashes are in the lowest quarter of all hashes."""
+    keys = np.arange(first, first + 800)
+    hashes = hash_keys([pa.array(keys, pa.int64())], table.table_uuid)
+    return [int(key) for key in keys[hashes.high < np.uint64(1 << 62)]][:96]
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_an_index_whose_damage_shows_only_in_a_merge_is_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, in_pieces: bool
+) -> None:
+    table = WrittenRounds(tmp_path, 2)
+    for number in range(4):
+        table.round(dict.fromkeys(range(number * 96, number * 96 + 96), "first"))
+    damaged = max(files_of(table), key=lambda path: (path.name.startswith("run-"), path.stat().st_mtime_ns))
+    content = bytearray(damaged.read_bytes())
+    # This is in the last of three blocks. The rounds below look up no hash in it.
+    content[2000] ^= 1
+    damaged.write_bytes(content)
+
+    def change(first: int) -> None:
+        caplog.clear()
+        changed = dict.fromkeys(low_keys(table, first), "later")
+        if in_pieces:
+            table.round_of_pieces([changed], [dict.fromkeys(changed, "last")])
+        else:
+            table.round(changed)
+
+    # The fifth run is merged with the others. Nothing is left of the damage then, and the rest of the index is kept.
+    change(1000)
+    assert any("is made again from the data files: " in each for each in caplog.messages)
+    assert not any("is not kept: " in each for each in caplog.messages)
+    for first in (2000, 3000, 1000):
+        change(first)
+        assert caplog.messages == []
+    assert table.read() == table.rows
+
+
 def test_an_index_that_cannot_be_kept_is_made_for_each_round(
     table: WrittenRounds, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -184,6 +223,21 @@ def test_keys_are_read_in_batches_of_bounded_size(table: WrittenRounds) -> None:
     batches = list(read_keys(LocalFileSystem(), location, pa.schema([SCHEMA.field("id")])))
     assert [key for (keys,) in batches for key in keys.to_pylist()] == list(range(20))
     assert max(len(keys) for (keys,) in batches) == 2
+
+
+def test_tables_in_one_folder_have_an_index_each(table: WrittenRounds, caplog: pytest.LogCaptureFixture) -> None:
+    """A table that was renamed keeps its folder, which a new table with its old name then shares."""
+    other = WrittenRounds(table.folder, table.version)
+    other.round({key: f"other {key}" for key in range(20)})
+    away = [Path(path_of(location)) for location in table.live]
+    for path in away:
+        path.rename(f"{path}.away")
+    table.round({3: None, 4: "changed"})
+    for path in away:
+        Path(f"{path}.away").rename(path)
+    other.round({3: None, 4: "changed"})
+    assert (table.read(), other.read()) == (table.rows, other.rows)
+    assert caplog.messages == []
 
 
 def test_without_the_live_data_files_a_piece_deletes_by_key(tmp_path: Path) -> None:

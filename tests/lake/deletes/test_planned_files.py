@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 import pyarrow.parquet as pq
 import pytest
 
-from fluss_tiering.lake.iceberg.deletes import live_data_files
+from fluss_tiering.lake.iceberg.deletes import live_data_files, planned_files
 from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile, VectorPlace
 
 _NUMBERS = itertools.count(1)
@@ -115,6 +115,30 @@ def test_files_of_an_older_spec_are_described_by_it(spark: Any, tmp_path: Path) 
     assert {spec for _, _, spec in of_metadata} == {0, 1}
     assert {(each.location, tuple(each.partition), each.spec_id) for each in live} == of_metadata
     assert len([file for each in live for file in each.deletes]) == 2
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_partition_value_that_is_null_keeps_its_place(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_older: bool
+) -> None:
+    table = Table(spark, tmp_path, "a file for each")
+    table.java.updateSpec().addField("k").commit()
+    spark.sql(f"INSERT INTO {table.name} VALUES (7, NULL), (NULL, NULL), (NULL, 'tue')")
+    ids = {spec_id: [str(each.fieldId()) for each in spec.fields()] for spec_id, spec in table.java.specs().items()}
+    to_json = planned_files._Descriptions._json
+
+    def as_older_versions_say(descriptions: Any, file: Any) -> str:
+        described = json.loads(to_json(descriptions, file))
+        named = zip(ids[described["spec-id"]], described["partition"], strict=True)
+        described["partition"] = {number: value for number, value in named if value is not None}
+        return json.dumps(described)
+
+    if is_older:
+        monkeypatch.setattr(planned_files._Descriptions, "_json", as_older_versions_say)
+    live = table.live(table.java.currentSnapshot().snapshotId())
+    new = {each.partition for each in live if each.spec_id == 1}
+    assert new == {(None, 7), (None, None), ("tue", None)}
+    assert {each.partition for each in live if each.spec_id == 0} == {("mon",), ("tue",)}
 
 
 def test_an_older_snapshot_has_its_own_files(spark: Any, tmp_path: Path) -> None:

@@ -114,6 +114,19 @@ def test_rows_that_are_removed_beside_another_commit_stay(spark, catalogs, table
     assert rows(spark, table) == [("mon", 1, "a"), ("mon", 2, "b"), ("mon", 6, "theirs"), ("tue", 3, "c")]
 
 
+def test_rows_that_are_removed_beside_a_compaction_do_not_stay(spark, catalogs, table, filled: IcebergTable):
+    again = files_of(filled, "mon", 0, [(5, "again")])
+    catalog = table.lake_catalog_properties["name"]
+    every_file = f"table => '{table.path}', options => map('rewrite-all', 'true')"
+    spark.sql(f"CALL {catalog}.system.rewrite_data_files({every_file})")
+
+    with pytest.raises(FlussTieringError) as refused:
+        filled.commit([again], commit_of(2), removed=[(0, ("mon",))])
+
+    assert refused.value.code is ErrorCode.LAKE_CONFLICT
+    assert rows(spark, table) == [("mon", 1, "a"), ("mon", 2, "b"), ("tue", 3, "c")]
+
+
 # D52
 def test_files_beyond_the_first_ones_are_committed_by_manifests(spark, catalogs, table, monkeypatch, filled):
     monkeypatch.setattr(commits, "_MAX_DATA_FILES", 2)

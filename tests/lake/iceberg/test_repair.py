@@ -198,6 +198,29 @@ def test_a_repair_beside_other_commits_loses_and_repeats_nothing(
         assert seen(lake, judge) == ([1, 2, 3, 3] if meanwhile == "round" else [1, 1, 1, 2]), judge
 
 
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_a_repair_beside_the_first_deletes_by_position_loses_none(spark, tmp_path, monkeypatch, version):
+    lake = Lake(spark, tmp_path, KINDS, ("k",), {"format-version": version, "write.delete.granularity": "file"})
+    with older_writer(narrow_bounds=False, decimal_bytes=True):
+        lake.commit(lake.batch(rows("ab", 1)))
+        lake.commit(lake.batch(rows("cd", 2)))
+    replace = repairing.replace_files
+
+    def after_a_delete(*args: Any) -> None:
+        spark.sql(f"DELETE FROM {lake.name}.db.t WHERE k IN ('a', 'c')")
+        replace(*args)
+
+    monkeypatch.setattr(repairing, "replace_files", after_a_delete)
+    done = repair_table(lake.spark, lake.table)
+
+    for judge in (DUCKDB, SPARK):
+        assert seen(lake, judge) == [1, 2], judge
+    assert done.error is not None
+    assert "run `fluss-tiering compact`" in done.error
+    # What was written in vain is gone.
+    assert len(list(tmp_path.rglob("data/**/*-????????-????-????-????-????????????.parquet"))) == 0
+
+
 def test_a_round_that_began_before_a_repair_commits_after_it(spark, tmp_path):  # D40
     lake = damaged(spark, tmp_path)
     opened = lake.open()

@@ -151,9 +151,8 @@ def test_a_missing_run_is_noticed(store: IndexStore):
 )
 def test_the_index_of_another_table_bucket_or_partition_is_not_used(store: IndexStore, other: Place):
     run = written(store, other)
-    if other.folder != PLACE.folder:
-        state_of(store).parent.mkdir()
-        shutil.copy(state_of(store, other), state_of(store))
+    state_of(store).parent.mkdir(parents=True)
+    shutil.copy(state_of(store, other), state_of(store))
     assert_unusable(store, "is the state of Place")
     # The right state of the wrong run.
     write_state(store, PLACE, SNAPSHOT, [run])

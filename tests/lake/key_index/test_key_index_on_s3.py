@@ -81,7 +81,9 @@ def test_an_index_in_an_object_store(s3: S3Server):
     objects = s3.objects / BUCKET / "db" / "table" / "key-index"
     run = objects / read[0].name
     run.write_bytes(run.read_bytes()[:1000])
-    with pytest.raises(UnusableIndexError, match=r"s3://lake/db/table/key-index/3/run-.*(cannot be read|ends before)"):
+    with pytest.raises(
+        UnusableIndexError, match=r"s3://lake/db/table/key-index/[0-9a-f-]+/3/run-.*(cannot be read|ends before)"
+    ):
         read_state(store, PLACE, 5)
     run.unlink()
     with pytest.raises(UnusableIndexError, match="is missing"):
@@ -99,7 +101,9 @@ def test_what_may_not_be_read_is_unusable(gate: S3Gate):
     session = Session()
     gate.refuse_with = (403, "AccessDenied", "Access Denied")
     store = IndexStore("s3://lake/index", {**session.properties, "s3.endpoint": gate.endpoint, "s3.region": REGION})
-    with pytest.raises(UnusableIndexError, match=r"s3://lake/index/3/state-5 cannot be read .*ACCESS_DENIED") as found:
+    with pytest.raises(
+        UnusableIndexError, match=f"s3://lake/index/{PLACE.folder}/state-5 cannot be read .*ACCESS_DENIED"
+    ) as found:
         read_state(store, PLACE, 5)
     assert session.token not in str(found.value)
     assert session.properties["s3.secret-access-key"] not in str(found.value)
@@ -110,7 +114,9 @@ def test_what_may_not_be_written_is_an_error_of_the_storage(gate: S3Gate):
     gate.refuse_with = (403, "AccessDenied", "Access Denied")
     keys = {"s3.access-key-id": "key", "s3.secret-access-key": "secret"}
     store = IndexStore("s3://lake/index", {**keys, "s3.endpoint": gate.endpoint, "s3.region": REGION})
-    with pytest.raises(FlussTieringError, match="could not write, list or delete s3://lake/index/3/") as refused:
+    with pytest.raises(
+        FlussTieringError, match=f"could not write, list or delete s3://lake/index/{PLACE.folder}/"
+    ) as refused:
         write_state(store, PLACE, 5, [])
     assert refused.value.code is ErrorCode.STORAGE
 

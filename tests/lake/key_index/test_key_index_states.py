@@ -7,8 +7,9 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
-from key_index_support import PLACE, TABLE, assert_finds, entries_of, random_hashes
+from key_index_support import PLACE, TABLE, assert_finds, entries_of, hashes_of, random_hashes
 
 from fluss_tiering.lake.key_index import (
     IndexStore,
@@ -109,6 +110,15 @@ def test_what_no_state_names_is_deleted_when_it_is_old(store: IndexStore):
     assert remove_unreferenced(store, PLACE, {2}, NOW - timedelta(days=3)) == []
 
 
+def test_what_pieces_have_noted_is_kept_for_a_day_longer(store: IndexStore):
+    with RunWriter(store, PLACE, prefix="noted-") as writer:
+        writer.add("a", hashes_of([(1, 1)]), np.arange(1))
+        noted = writer.close()
+    made(store, noted.name.rpartition("/")[2], 4)
+    assert remove_unreferenced(store, PLACE, set(), NOW - timedelta(days=3.5)) == []
+    assert remove_unreferenced(store, PLACE, set(), NOW - timedelta(days=2.5)) == [noted.name]
+
+
 def test_no_run_is_deleted_while_a_state_cannot_be_read(store: IndexStore):
     run_of(store, 9)
     write_state(store, PLACE, 2, [])
@@ -146,7 +156,9 @@ def test_a_store_that_refuses_is_named(tmp_path: Path):
     store = IndexStore(str(tmp_path / "file"))
     entries = entries_of({"a": [(1, 1)]})
     for work in (lambda: write_state(store, PLACE, 1, []), lambda: write_run(store, PLACE, entries)):
-        with pytest.raises(FlussTieringError, match=r"could not write, list or delete .*/file/3") as refused:
+        with pytest.raises(
+            FlussTieringError, match=f"could not write, list or delete .*/file/{PLACE.folder}"
+        ) as refused:
             work()
         assert refused.value.code is ErrorCode.STORAGE
 

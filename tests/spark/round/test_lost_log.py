@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from source_support import columns
-from spark_support import Tiering, lake_server, named, served
+from spark_support import Tiering, lake_server, named, replace_stage, served
 
 from engine_support import new_path
 from fluss_support import FlussCluster
@@ -17,6 +18,7 @@ from fluss_tiering.formats.log.batch import read_header
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.spark.audit.verify import verify_table
+from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.storage.embedded.layout import segment_file
 from fluss_tiering.storage.fluss.rpc.calls.lake import commit_lake_snapshot, prepare_lake_snapshot
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
@@ -166,6 +168,38 @@ def test_a_primary_key_table_is_read_again_from_its_snapshot(embedded: Embedded)
     tiering.delete(table, [20])
     tiering.tier(table)
     assert tiering.lake_rows(table) == sorted((expected.items()) - {(20, "second 20")})
+
+
+def test_a_bucket_that_is_read_again_beside_a_compaction_has_its_rows_once(
+    embedded: Embedded, monkeypatch: pytest.MonkeyPatch
+):
+    tiering = embedded.start()
+    table = tiering.table()
+    tiering.write(table, named(range(10), "first"))
+    tiering.tier(table)
+    tiering.write(table, named([2, 20], "second"))
+    tiering.write(table, named([3], "third"))
+    # Nothing comes after the snapshot, so that the round deletes no rows by position.
+    tiering.client.take_kv_snapshots([table.path])
+    embedded.cut(table, keep=1)
+    tiering = embedded.start()
+    compactions = []
+
+    def run(*arguments: Any) -> Any:
+        results = run_stage(*arguments)
+        if not compactions:
+            name = table.lake_catalog_properties["name"]
+            every_file = f"table => '{table.path}', options => map('rewrite-all', 'true')"
+            compactions.append(tiering.spark.sql(f"CALL {name}.system.rewrite_data_files({every_file})").collect())
+        return results
+
+    replace_stage(monkeypatch, run)
+    result = tiering.tier(table, skip_missing_log=True)
+
+    assert compactions
+    assert result.error is None
+    expected = {**named(range(10), "first"), **named([2, 20], "second"), **named([3], "third")}
+    assert tiering.lake_rows(table) == sorted(expected.items())
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 The fence: each row delta validates that nobody else has added data files or delete files since the round's base.
 Iceberg repeats this validation against the newest snapshot inside the catalog's compare-and-swap. A driver that was
 paused anywhere before it therefore loses. Rewrites by a compaction are not a conflict, unless they replace a data file
-of which the commit deletes positions, or a delete file that it replaces. A check in the driver before the commit would
-not be a fence, since Iceberg refreshes to the newest snapshot and tries again.
+that the commit removes or of which it deletes positions, or a delete file that it replaces. A check in the driver
+before the commit would not be a fence, since Iceberg refreshes to the newest snapshot and tries again.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ class IcebergCommitter:
 
         Raises:
             FlussTieringError: LAKE_CONFLICT if somebody else has added files since the base, or has rewritten files
-                whose rows this commit deletes by position, and the files of this commit are deleted; STORAGE if the
-                lake failed, and the files are deleted if nothing was sent, and kept if the outcome is unknown.
+                that this commit removes or whose rows it deletes by position, and the files of this commit are deleted;
+                STORAGE if the lake failed, and the files are deleted if nothing was sent, and kept if the outcome is
+                unknown.
         """
         files = [file for piece in pieces for file in piece]
         try:
@@ -189,7 +190,8 @@ class IcebergCommitter:
         self, transaction: JavaObject, base: int, removed: set[tuple[int, tuple[str, ...]]], commit: LakeCommit
     ) -> None:
         """Remove the data files that the base has of these buckets. Its delete files then apply to nothing."""
-        removal = transaction.newDelete()
+        # Otherwise Iceberg passes over a file that a compaction has replaced since the base, and its rows would stay.
+        removal = transaction.newDelete().validateFilesExist()
         string, integer = (self._jvm.java.lang.Class.forName(f"java.lang.{name}") for name in ("String", "Integer"))
         tasks = self._table.newScan().useSnapshot(base).planFiles()
         try:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from fluss_tiering.lake.key_index.errors import UnusableIndexError
 from fluss_tiering.lake.key_index.place import Place
+from fluss_tiering.lake.key_index.run import NOTED_PREFIX
 from fluss_tiering.lake.key_index.state import named_runs, snapshot_of
 from fluss_tiering.lake.key_index.store import IndexStore, StoredFile
+
+_NOTED_FOR: Final = timedelta(days=1)
 
 
 def remove_unreferenced(
@@ -17,8 +21,9 @@ def remove_unreferenced(
     """Delete the states of a place that are not to be kept, and the files that no remaining state names.
 
     Only files are deleted that were written before a certain time, because a writer makes its runs before the state
-    that names them. While a remaining state cannot be read, all runs remain. Should a writer still take a run that is
-    deleted here, its index is found to be unusable, and is rebuilt.
+    that names them. What pieces have noted is kept for a day longer, because the round that needs it may take hours.
+    While a remaining state cannot be read, all runs remain. Should a writer still take a run that is deleted here, its
+    index is found to be unusable, and is rebuilt.
 
     Args:
         store: Where the index is.
@@ -34,7 +39,7 @@ def remove_unreferenced(
         ExpiredCredentialsError: if the credentials are not valid any more.
     """
     files = store.files(place.folder)
-    old = {file.name for file in files if file.modified is not None and file.modified < older_than}
+    old = {file.name for file in files if file.modified is not None and file.modified < _least_time(file, older_than)}
     deleted: list[str] = []
     remaining: list[int] = []
     for file in files:
@@ -52,6 +57,11 @@ def remove_unreferenced(
             store.delete(name)
             deleted.append(name)
     return sorted(deleted)
+
+
+def _least_time(file: StoredFile, older_than: datetime) -> datetime:
+    is_noted = file.name.rpartition("/")[2].startswith(NOTED_PREFIX)
+    return older_than - _NOTED_FOR if is_noted else older_than
 
 
 def _named(store: IndexStore, place: Place, snapshots: Collection[int]) -> set[str] | None:

@@ -11,7 +11,7 @@ import numpy as np
 from fluss_tiering.formats.compiled import Int64s
 from fluss_tiering.lake.key_index.hashes import Hashes
 from fluss_tiering.lake.key_index.place import Place
-from fluss_tiering.lake.key_index.run import Run
+from fluss_tiering.lake.key_index.run import NOTED_PREFIX, Run
 from fluss_tiering.lake.key_index.sorted_streams import in_order
 from fluss_tiering.lake.key_index.store import IndexStore
 from fluss_tiering.lake.key_index.writing import DEFAULT_BUFFER_BYTES, RunWriter
@@ -42,8 +42,8 @@ class PieceKeysWriter:
     """
 
     def __init__(self, store: IndexStore, place: Place) -> None:
-        self._rows = RunWriter(store, place, DEFAULT_BUFFER_BYTES // 2)
-        self._deleted = RunWriter(store, place, DEFAULT_BUFFER_BYTES // 2)
+        self._rows = RunWriter(store, place, DEFAULT_BUFFER_BYTES // 2, prefix=NOTED_PREFIX)
+        self._deleted = RunWriter(store, place, DEFAULT_BUFFER_BYTES // 2, prefix=NOTED_PREFIX)
         self._row_count = 0
         self._deleted_count = 0
 

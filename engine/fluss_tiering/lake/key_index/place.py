@@ -27,12 +27,15 @@ class Place:
 
     @cached_property
     def folder(self) -> str:
-        """The folder of the index, below the location of the store."""
+        """The folder of the index, below the location of the store.
+
+        It names the table, since two tables may have one store: a table that is renamed keeps its folder.
+        """
         if not self.partition_values:
-            return f"{self.bucket}"
+            return f"{self.table_uuid}/{self.bucket}"
         # Values may be longer than a name may be, and hold any character.
         digest = hashlib.blake2b(json.dumps(self.partition_values).encode(), digest_size=16).hexdigest()
-        return f"{digest}/{self.bucket}"
+        return f"{self.table_uuid}/{digest}/{self.bucket}"
 
 
 def uuid_bytes(table_uuid: str) -> bytes:

@@ -42,6 +42,8 @@ PAGE_FENCES: Final = 1024
 FENCE_SHIFT: Final = np.uint64(32)
 PAGE_TYPE: Final = np.dtype([("fence", "<u4", (PAGE_FENCES,)), ("checksum", "<i8")])
 RUN_PREFIX: Final = "run-"
+NOTED_PREFIX: Final = "noted-"
+"""How the names of runs begin with which the pieces of a round tell a later task of their keys."""
 DIGEST_BYTES: Final = 16
 
 _MAGIC: Final = b"FLUSSKEYRUN"

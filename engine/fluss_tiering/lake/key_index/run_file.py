@@ -35,7 +35,13 @@ _ENTRIES_AT_ONCE: Final = 1 << 16
 
 
 def write_sorted(
-    store: IndexStore, place: Place, paths: Sequence[str], largest_position: int, parts: Iterable[SortedEntries]
+    store: IndexStore,
+    place: Place,
+    paths: Sequence[str],
+    largest_position: int,
+    parts: Iterable[SortedEntries],
+    *,
+    prefix: str = RUN_PREFIX,
 ) -> Run:
     """Write a run, in memory for one part and for four bytes a block.
 
@@ -45,11 +51,12 @@ def write_sorted(
         paths: The data files, by their numbers.
         largest_position: The largest position of an entry, or a larger one.
         parts: All entries. No hash of a part is smaller than one of a part before it.
+        prefix: What the name of its file begins with.
 
     Raises:
         FlussTieringError: STORAGE if the store refuses.
     """
-    name = f"{place.folder}/{RUN_PREFIX}{uuid.uuid4().hex}"
+    name = f"{place.folder}/{prefix}{uuid.uuid4().hex}"
     with store.writing(name) as stream:
         file = _RunFile(stream, place, name, paths, largest_position)
         for part in parts:

@@ -11,7 +11,7 @@ import numpy as np
 from fluss_tiering.formats.compiled import Int64s
 from fluss_tiering.lake.key_index.hashes import Hashes
 from fluss_tiering.lake.key_index.place import Place
-from fluss_tiering.lake.key_index.run import Run, SortedEntries
+from fluss_tiering.lake.key_index.run import RUN_PREFIX, Run, SortedEntries
 from fluss_tiering.lake.key_index.run_file import write_sorted
 from fluss_tiering.lake.key_index.sorted_streams import in_order
 from fluss_tiering.lake.key_index.store import IndexStore
@@ -45,13 +45,14 @@ class Entries:
         return Entries(hashes, np.zeros(len(hashes), np.int64), np.arange(len(hashes)), (path,))
 
 
-def write_run(store: IndexStore, place: Place, entries: Entries) -> Run:
+def write_run(store: IndexStore, place: Place, entries: Entries, *, prefix: str = RUN_PREFIX) -> Run:
     """Sort entries in memory and write them as a run.
 
     Args:
         store: Where the run is written.
         place: The place whose keys they are.
         entries: The entries, in any order.
+        prefix: What the name of its file begins with.
 
     Raises:
         FlussTieringError: STORAGE if the store refuses; INVALID_REQUEST if the arrays do not fit together.
@@ -59,7 +60,7 @@ def write_run(store: IndexStore, place: Place, entries: Entries) -> Run:
     _check(entries)
     largest = int(entries.positions.max()) if len(entries.positions) else 0
     ordered = SortedEntries.sorted(entries.hashes, entries.files, entries.positions)
-    return write_sorted(store, place, entries.paths, largest, [ordered])
+    return write_sorted(store, place, entries.paths, largest, [ordered], prefix=prefix)
 
 
 class RunWriter:
@@ -72,11 +73,20 @@ class RunWriter:
         store: Where the run is written.
         place: The place whose keys it gets.
         buffer_bytes: How many bytes of entries are held in memory. Sorting and writing them takes about twice as many.
+        prefix: What the name of its file begins with.
     """
 
-    def __init__(self, store: IndexStore, place: Place, buffer_bytes: int = DEFAULT_BUFFER_BYTES) -> None:
+    def __init__(
+        self,
+        store: IndexStore,
+        place: Place,
+        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+        *,
+        prefix: str = RUN_PREFIX,
+    ) -> None:
         self._store = store
         self._place = place
+        self._prefix = prefix
         self._buffer_bytes = buffer_bytes
         self._most = max(1, buffer_bytes // _ENTRY_BYTES)
         self._numbers: dict[str, int] = {}
@@ -124,14 +134,14 @@ class RunWriter:
             FlussTieringError: STORAGE if the store or the local disk refuses.
         """
         if not self._spilled:
-            return write_run(self._store, self._place, self._take())
+            return write_run(self._store, self._place, self._take(), prefix=self._prefix)
         self._spill()
         scratch = self._local_disk()
         # A file has the same number in each.
         numbers = [np.arange(len(run.files)) for run in self._spilled]
         largest = max(run.largest_position for run in self._spilled)
         ordered = in_order(scratch, self._spilled, numbers, self._buffer_bytes)
-        return write_sorted(self._store, self._place, tuple(self._numbers), largest, ordered)
+        return write_sorted(self._store, self._place, tuple(self._numbers), largest, ordered, prefix=self._prefix)
 
     def _spill(self) -> None:
         """Write the held entries to the local disk. The files of the run are those up to now, by the same numbers."""

@@ -21,6 +21,8 @@ from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Step, tables
 
 _CLEAN_INTERVAL_S: Final = 86_400.0
 """How often the folder of a table is listed for files that no snapshot refers to. Such files are kept for days."""
+_SPARK_HAS_ENDED: Final = (Py4JError, OSError, AttributeError)
+"""What is raised when Spark has ended, of which the application itself tells."""
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +94,7 @@ class BackgroundMaintenance(Closing):
                     return
         except FlussTieringError as error:
             logger.warning("lake tables are not maintained for now: %s", error.message)
-        except (Py4JError, OSError, AttributeError) as error:
-            # So it is when Spark has ended, of which the application itself tells.
+        except _SPARK_HAS_ENDED as error:
             logger.warning("lake tables are not maintained for now: %s", type(error).__name__)
         self._next_look = time.monotonic() + self._interval_s
 
@@ -113,9 +114,17 @@ class BackgroundMaintenance(Closing):
         now = self._tried[path] = time.monotonic()
         if now - self._cleaned.get(path, -_CLEAN_INTERVAL_S) < _CLEAN_INTERVAL_S:
             steps -= {Step.CLEAN}
-        done = maintain_table(
-            self._client, self._spark, table, steps=steps, limits=self._limits, interruption=interruption
-        )
+        try:
+            done = maintain_table(
+                self._client, self._spark, table, steps=steps, limits=self._limits, interruption=interruption
+            )
+        except _SPARK_HAS_ENDED:
+            raise
+        except Exception:
+            # Otherwise this thread would end, and the next one would begin with the same at once.
+            self._done[path] = now
+            logger.exception("%s: maintenance failed, and is tried again in %g s", path, self._interval_s)
+            return
         if not done.interrupted:
             self._done[path] = now
             if Step.CLEAN in steps:

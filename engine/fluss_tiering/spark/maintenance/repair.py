@@ -102,7 +102,7 @@ class _Repairer:
             self._check_deletes(manifests)
             files = for_each(self._spark, badly_typed, FileRewriter(settings))
             try:
-                replace_files(self._jvm, lake.java_table, manifests, files)
+                replace_files(self._jvm, lake.java_table, lake.base(), manifests, files)
             except Py4JError as error:
                 if is_conflict(error):
                     lake.delete_locations([each.location for each in files])

@@ -36,7 +36,7 @@ from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open
 
 logger = logging.getLogger(__name__)
 _MOST_CONFLICTS: Final = 2
-"""So often a round reads again because data files of which it deletes rows by position were rewritten."""
+"""So often a round reads again because data files that it removes, or rows of which it deletes, were rewritten."""
 _MAX_PIECES_IN_JOB: Final = 4096
 """The greatest number of pieces whose results the driver receives at once. It then packs them."""
 
@@ -111,7 +111,7 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
 
 
 class _RewrittenError(Exception):
-    """The error of a commit that deletes rows by position, of data files that somebody has rewritten meanwhile."""
+    """The error of a commit that removes data files, or deletes rows of them, that somebody has rewritten meanwhile."""
 
     def __init__(self, cause: FlussTieringError) -> None:
         super().__init__(cause.message)
@@ -138,7 +138,7 @@ def _run_once(services: RoundServices, table: TableInfo, lease: TableLease, guar
         snapshot_id = commit_round(services.client, lake, plan, pieces, table=table, guard=guard)
     except FlussTieringError as error:
         by_position = any(file.referenced for piece in pieces for file in piece.files)
-        if by_position and error.code is ErrorCode.LAKE_CONFLICT:
+        if (by_position or plan.read_again) and error.code is ErrorCode.LAKE_CONFLICT:
             raise _RewrittenError(error) from None
         raise
     cost = RoundCost(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -211,11 +211,19 @@ class PlaceIndex:
         runs = live_runs([*before, *new], live)
         if merged := runs_to_merge(runs, live):
             names = {run.name for run in merged}
-            runs = [
-                *(run for run in runs if run.name not in names),
-                merge_runs(self.store, self.place, merged, live),
-            ]
+            runs = [*(run for run in runs if run.name not in names), *self._merged(merged, new, live)]
         write_state(self.store, self.place, state, runs)
         states = state_snapshots(self.store, self.place)
         if len(states) > _MAX_STATES:
             remove_unreferenced(self.store, self.place, states[:_KEPT_STATES], datetime.now(UTC) - _KEPT_FOR)
+
+    def _merged(self, runs: Sequence[Run], new: Sequence[Run], live: Collection[str]) -> list[Run]:
+        """Return one run in place of some; those of them that are new if another one is damaged.
+
+        A damaged run must not stay in the index, since the next merge would fail, too, and nothing would be kept.
+        """
+        try:
+            return [merge_runs(self.store, self.place, runs, live)]
+        except UnusableIndexError as error:
+            logger.warning("the key index of %s is made again from the data files: %s", self.place, error.message)
+            return [run for run in runs if run in new]

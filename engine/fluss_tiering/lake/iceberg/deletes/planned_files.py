@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from py4j.java_gateway import JavaObject, JVMView
@@ -58,6 +58,7 @@ class _Descriptions:
         self._specs = table.specs()
         self._spec = table.spec() if self._specs.size() == 1 else None
         self._deletes: dict[str, LakeFile | None] = {}
+        self._fields: dict[int, list[str]] = {}
 
     def data_file(self, task: JavaObject) -> LiveDataFile:
         """Return the data file of a scan task."""
@@ -66,13 +67,19 @@ class _Descriptions:
         by_position = tuple(each for each in deletes if each is not None)
         return LiveDataFile(
             described["file-path"],
-            _partition(described),
+            _partition(described, self._partition_fields(described["spec-id"])),
             described["record-count"],
             by_position,
             len(by_position) < len(deletes),
             described["spec-id"],
             described["file-format"].upper(),
         )
+
+    def _partition_fields(self, spec_id: int) -> list[str]:
+        """Return the ids of the partition fields of a spec, in their order."""
+        if spec_id not in self._fields:
+            self._fields[spec_id] = [str(field.fieldId()) for field in self._specs.get(spec_id).fields()]
+        return self._fields[spec_id]
 
     def _delete_files(self, task: JavaObject) -> list[LakeFile | None]:
         """Return the live delete files of a scan task; None for each one with equality deletes."""
@@ -118,6 +125,7 @@ def _delete_file(text: str, described: Mapping[str, Any], referenced: str | None
     )
 
 
-def _partition(described: Mapping[str, Any]) -> tuple[Any, ...]:
+def _partition(described: Mapping[str, Any], fields: Sequence[str]) -> tuple[Any, ...]:
+    """Return the partition values of a file. Older versions of Iceberg name their fields, and leave out nulls."""
     partition = described.get("partition", ())
-    return tuple(partition.values() if isinstance(partition, dict) else partition)
+    return tuple(map(partition.get, fields) if isinstance(partition, dict) else partition)

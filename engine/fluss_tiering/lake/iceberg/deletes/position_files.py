@@ -7,7 +7,7 @@ were, and a round writes a few, however many small data files it touches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -39,7 +39,7 @@ _GROUP_ROWS: Final = 1 << 17
 class _Planned:
     """A delete file: the positions in each data file, which are in the order of UTF-8, and what it replaces."""
 
-    deletes: Sequence[tuple[str, Int64s]]
+    deletes: Sequence[tuple[str, DeletionVector]]
     replaces: tuple[LakeFile, ...]
 
 
@@ -69,10 +69,8 @@ def write_position_deletes(
     def write(filesystem: fs.FileSystem, location: str, planned: _Planned) -> LakeFile:
         file = OpenFile(location, SCHEMA, settings, filesystem, dictionaries=[PATH_COLUMN])
         try:
-            rows = _rows(planned.deletes)
-            for start in range(0, rows.num_rows, _GROUP_ROWS):
-                group = rows.slice(start, _GROUP_ROWS)
-                file.write(group.cast(SCHEMA))
+            for group in _groups(planned.deletes):
+                file.write(_rows(group).cast(SCHEMA))
             size, metrics = file.close()
         except BaseException:
             file.abandon()
@@ -88,19 +86,19 @@ def write_position_deletes(
             replaces=planned.replaces,
         )
 
-    return write_each(place, _planned(dict(deletes.by_file()), present or {}), "parquet", write)
+    return write_each(place, _planned(deletes.vectors, present or {}), "parquet", write)
 
 
-def _planned(deletes: Mapping[str, Int64s], present: Mapping[str, PresentDeletes]) -> list[_Planned]:
+def _planned(deletes: Mapping[str, DeletionVector], present: Mapping[str, PresentDeletes]) -> list[_Planned]:
     """Divide the deletes of data files among delete files."""
     found = {data_file: present.get(data_file, PresentDeletes()) for data_file in deletes}
     # These are written anew, so all that they delete has a place in the new files.
     shared = {file.location: file for each in found.values() for file in each.shared_files}
     alone: list[_Planned] = []
-    together: dict[str, Int64s] = {}
+    together: dict[str, DeletionVector] = {}
     replaced: list[LakeFile] = []
-    for data_file, positions in deletes.items():
-        everything = _with(positions, found[data_file])
+    for data_file, vector in deletes.items():
+        everything = _with(vector, found[data_file])
         if len(everything) > _FEW_POSITIONS or (len(deletes) <= _FEW_DATA_FILES and not shared):
             alone.append(_Planned([(data_file, everything)], found[data_file].files))
         else:
@@ -108,7 +106,7 @@ def _planned(deletes: Mapping[str, Int64s], present: Mapping[str, PresentDeletes
             replaced += found[data_file].files
     for data_file, other in present.items():
         if data_file not in deletes and any(file.location in shared for file in other.shared_files):
-            together[data_file] = other.shared.positions()
+            together[data_file] = other.shared
     if together:
         # Python orders text by code points, which is the order of its UTF-8.
         ordered = [(data_file, together[data_file]) for data_file in sorted(together)]
@@ -119,17 +117,33 @@ def _planned(deletes: Mapping[str, Int64s], present: Mapping[str, PresentDeletes
     return alone
 
 
-def _with(positions: Int64s, present: PresentDeletes) -> Int64s:
+def _with(vector: DeletionVector, present: PresentDeletes) -> DeletionVector:
     if not (present.files or present.shared_files):
-        return positions
-    both = DeletionVector()
-    both.update(present.everything())
-    both.add(positions)
-    return both.positions()
+        return vector
+    both = present.everything()
+    both.update(vector)
+    return both
+
+
+def _groups(deletes: Sequence[tuple[str, DeletionVector]]) -> Iterator[list[tuple[str, Int64s]]]:
+    """Yield the rows of a delete file in row groups. Only the positions of one data file are in memory as numbers."""
+    group: list[tuple[str, Int64s]] = []
+    room = _GROUP_ROWS
+    for data_file, vector in deletes:
+        positions = vector.positions()
+        while len(positions):
+            group.append((data_file, positions[:room]))
+            positions = positions[room:]
+            room -= len(group[-1][1])
+            if not room:
+                yield group
+                group, room = [], _GROUP_ROWS
+    if group:
+        yield group
 
 
 def _rows(deletes: Sequence[tuple[str, Int64s]]) -> pa.Table:
-    """Return the rows of a delete file, with the locations as a dictionary, since these are long."""
+    """Return the rows of a row group, with the locations as a dictionary, since these are long."""
     sizes = [len(positions) for _, positions in deletes]
     numbers = column_of(pa.int32(), np.repeat(np.arange(len(deletes), dtype=np.int32), sizes))
     locations = pa.DictionaryArray.from_arrays(numbers, pa.array([location for location, _ in deletes], pa.string()))

@@ -25,36 +25,40 @@ class PositionDeletes:
         locations: The locations of data files, each exactly as the lake table's metadata has it, and each once.
         files: For each row, the number of its data file: an index into `locations`. Integers without nulls.
         positions: For each row, its position in the data file, from 0. Integers without nulls, as many as `files`.
+        bitmaps: A bitmap for each data file instead, which takes a fraction of the memory; None for the rows above.
     """
 
     locations: Sequence[str]
     files: pa.Array | pa.ChunkedArray
     positions: pa.Array | pa.ChunkedArray
+    bitmaps: Mapping[str, DeletionVector] | None = None
 
     @classmethod
     def of(cls, vectors: Mapping[str, DeletionVector]) -> Self:
         """Return the deletes of a bitmap for each data file."""
-        positions = [vector.positions() for vector in vectors.values()]
-        files = np.repeat(np.arange(len(positions)), [len(each) for each in positions])
-        joined = np.concatenate([np.empty(0, np.int64), *positions])
-        return cls(tuple(vectors), column_of(pa.int64(), files), column_of(pa.int64(), joined))
+        none = column_of(pa.int64(), np.empty(0, np.int64))
+        return cls(tuple(vectors), none, none, vectors)
 
     def by_file(self) -> Iterator[tuple[str, Int64s]]:
-        """Yield each data file that has deletes, in the order of locations, with its sorted, distinct positions.
+        """Yield each data file that has deletes, in the order of locations, with its sorted, distinct positions."""
+        for location, vector in self.vectors.items():
+            yield location, vector.positions()
+
+    @cached_property
+    def vectors(self) -> dict[str, DeletionVector]:
+        """The bitmap of each data file that has deletes, in the order of locations.
 
         The order is that of the UTF-8 bytes of the locations, as the spec of position deletes wants it.
         """
+        bitmaps = dict(self._bitmaps()) if self.bitmaps is None else self.bitmaps
+        return {location: bitmaps[location] for location in self._ordered if len(bitmaps[location])}
+
+    def _bitmaps(self) -> Iterator[tuple[str, DeletionVector]]:
         starts, positions = self._sorted
         for rank, location in enumerate(self._ordered):
-            first, last = starts[rank], starts[rank + 1]
-            if first < last:
-                yield location, _distinct(positions[first:last])
-
-    @cached_property
-    def touched(self) -> list[str]:
-        """The data files that have deletes, in the order of locations."""
-        starts, _ = self._sorted
-        return [location for rank, location in enumerate(self._ordered) if starts[rank] < starts[rank + 1]]
+            vector = DeletionVector()
+            vector.add(positions[starts[rank] : starts[rank + 1]])
+            yield location, vector
 
     @cached_property
     def _ordered(self) -> list[str]:
@@ -79,14 +83,6 @@ class PositionDeletes:
         order = np.argsort(ranked, kind="stable")
         starts = np.searchsorted(ranked[order], np.arange(len(self.locations) + 1))
         return starts, positions[order]
-
-
-def _distinct(positions: Int64s) -> Int64s:
-    """Return the distinct positions, sorted. `numpy.unique` takes ten times as long."""
-    ordered = np.sort(positions)
-    first = np.ones(len(ordered), np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    return ordered[first]
 
 
 def _numbers(values: pa.Array | pa.ChunkedArray, name: str) -> npt.NDArray[np.int64]:

@@ -16,7 +16,7 @@ from fluss_tiering.lake.iceberg.deletes.positions import PositionDeletes
 from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes
 from fluss_tiering.lake.iceberg.deletes.puffin import PuffinWriter
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, Int64s, LakeFile, VectorPlace
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, VectorPlace
 
 
 def write_vectors(
@@ -41,14 +41,14 @@ def write_vectors(
         ExpiredCredentialsError: if the credentials for the lake's store are not valid any more.
         ValueError: if `deletes` is not what it should be, or if `present` does not know a data file.
     """
-    unknown = next((location for location in deletes.touched if location not in present), None)
+    unknown = next((location for location in deletes.vectors if location not in present), None)
     if unknown is not None:
         raise ValueError(f"what is deleted of the data file {unknown} was not read: expected it in `present`")
 
-    def write(filesystem: fs.FileSystem, location: str, wanted: tuple[str, Int64s]) -> LakeFile:
-        data_file, positions = wanted
+    def write(filesystem: fs.FileSystem, location: str, wanted: tuple[str, DeletionVector]) -> LakeFile:
+        data_file, new = wanted
         vector = present[data_file].everything()
-        vector.add(positions)
+        vector.update(new)
         size, vector_place = _write_vector(filesystem, location, data_file, vector)
         return LakeFile(
             FileContent.POSITION_DELETES,
@@ -62,7 +62,7 @@ def write_vectors(
             replaces=present[data_file].files,
         )
 
-    return write_each(place, list(deletes.by_file()), "puffin", write)
+    return write_each(place, list(deletes.vectors.items()), "puffin", write)
 
 
 def _write_vector(

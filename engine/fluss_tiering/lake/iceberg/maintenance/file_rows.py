@@ -68,7 +68,7 @@ def read_rows(
 
     Returns:
         The columns in the order of the schema, and then those of `LINEAGE` if they are wanted. Their types may be
-        narrower than those of the schema.
+        narrower than those of the schema. The parts of nested columns have the names of the schema.
 
     Raises:
         UnknownLayoutError: if the columns of the file have no ids, or other ones.
@@ -82,7 +82,10 @@ def read_rows(
         wanted = [name for name, _ in found if name is not None]
         first = 0
         for batch in parquet.iter_batches(_batch_rows(parquet.metadata), columns=wanted):
-            columns = [pa.nulls(batch.num_rows, kind) if name is None else batch.column(name) for name, kind in found]
+            columns = [
+                pa.nulls(batch.num_rows, kind) if name is None else _with_names(batch.column(name), kind)
+                for name, kind in found
+            ]
             if lineage is not None:
                 columns[-len(LINEAGE) :] = _with_lineage(columns[-len(LINEAGE) :], lineage, first)
             start, end = np.searchsorted(positions, [first, first + batch.num_rows])
@@ -159,6 +162,30 @@ def _columns(found: pa.Schema, wanted: pa.Schema, location: str) -> list[tuple[s
             raise UnknownLayoutError(f"the column {own.name} of the data file {location} has other parts")
         columns.append((None if own is None else own.name, field.type))
     return columns
+
+
+def _with_names(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return a column whose nested parts have the names of another type, which has the same parts in the same order.
+
+    Iceberg's own writers change names with characters that Avro does not allow: `first-name` becomes `first_x2Dname`.
+    Arrow's casts take a part with another name for a missing one, which is null.
+    """
+    named = _named(column.type, wanted)
+    return column if named == column.type else column.view(named)
+
+
+def _named(own: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    parts = [
+        part.with_name(other.name).with_type(_named(part.type, other.type))
+        for part, other in zip(parts_of(own), parts_of(wanted), strict=True)
+    ]
+    if pa.types.is_struct(own):
+        return pa.struct(parts)
+    if pa.types.is_map(own):
+        return pa.map_(*parts)
+    if pa.types.is_list(own):
+        return pa.list_(*parts)
+    return pa.large_list(*parts) if pa.types.is_large_list(own) else own
 
 
 def _ids_below(kind: pa.DataType) -> list[object]:

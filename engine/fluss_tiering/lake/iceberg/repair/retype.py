@@ -1,7 +1,8 @@
 """Writes files again whose columns have other physical types than Iceberg's spec says, with the same rows.
 
 The new file takes the place of the old one and its data sequence number, in one transaction. The deletes of other
-commits therefore apply to it as they did to the old one, also those of a round that commits in the meantime.
+commits therefore apply to it as they did to the old one, also those of a round that commits in the meantime. Deletes by
+position do not, since they name the old file, so that they are a conflict.
 """
 
 from __future__ import annotations
@@ -80,11 +81,23 @@ def _plain(rows: pa.Table) -> pa.Table:
     return rows.replace_schema_metadata(None)
 
 
-def replace_files(jvm: JVMView, table: JavaObject, manifests: Sequence[Manifest], files: Sequence[NewFile]) -> None:
-    """Commit new files in place of those that they replace, or change nothing. Errors are those of the JVM."""
+def replace_files(
+    jvm: JVMView, table: JavaObject, base: int | None, manifests: Sequence[Manifest], files: Sequence[NewFile]
+) -> None:
+    """Commit new files in place of those that they replace, or change nothing. Errors are those of the JVM.
+
+    The commit fails if somebody else has deleted rows of the old files by position since the base.
+
+    Args:
+        jvm: The JVM of the Spark session.
+        table: Iceberg's table object.
+        base: The snapshot whose manifests these are.
+        manifests: The manifests, which list the old files.
+        files: The new files.
+    """
     new = {each.replaced: each for each in files}
+    # A transaction refreshes the table, whose present snapshot may then be a later one than the base.
     transaction = table.newTransaction()
-    base = table.currentSnapshot().snapshotId()
     for sequence_number, group in _by_sequence_number(jvm, table, manifests, new).items():
         rewrite = transaction.newRewrite().validateFromSnapshot(base)
         for old, replacement in group:
@@ -95,7 +108,6 @@ def replace_files(jvm: JVMView, table: JavaObject, manifests: Sequence[Manifest]
                 rewrite.addFile(replacement, sequence_number)
         rewrite.dataSequenceNumber(sequence_number)
         rewrite.commit()
-        base = transaction.table().currentSnapshot().snapshotId()
     transaction.commitTransaction()
 
 
