@@ -14,6 +14,7 @@ from embedded_tables import (
     kv_table,
     log_rows,
     log_table,
+    open_storage,
     opened,
     read_changes,
     read_rows,
@@ -24,7 +25,7 @@ from embedded_tables import (
 from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import WriteKind
+from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbStore
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -247,6 +248,23 @@ def test_options_that_cannot_be_made_durable_are_not_there_after_a_restart(
         assert storage.table(PATH).descriptor.properties == {}
     with opened(tmp_path) as storage:
         assert storage.table(PATH).descriptor.properties == {}
+
+
+def test_a_storage_closes_all_tables_although_one_cannot_be_closed(
+    tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = TablePath("shop", "parcels")
+    storage = open_storage(tmp_path)
+    for path in (PATH, other):
+        storage.create_table(path, log_table())
+        storage.write(path, WriteKind.APPEND, log_rows(0, 10))
+    refuse("fsync", "orders-1/log-ends.json")
+    with refused(ErrorCode.STORAGE, "orders-1/log-ends.json", "No space left"):
+        storage.close()
+    monkeypatch.undo()
+    with refused(ErrorCode.UNAVAILABLE, "shutting down"):
+        storage.write(other, WriteKind.APPEND, log_rows(10, 20))
+    assert (tmp_path / "tables" / "shop" / "parcels-2" / "log-ends.json").exists()
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
