@@ -192,14 +192,17 @@ class EmbeddedStorage:
         return self._catalog.get(path).collectable_snapshots(self._num_retained_snapshots)
 
     def delete_kv_snapshots(self, snapshots: Collection[tuple[TableBucket, int]]) -> int:
-        """Delete KV snapshots; see `TableStorage`."""
+        """Delete KV snapshots; see `TableStorage`. One that cannot be deleted keeps no other."""
         deleted = 0
+        failed: FlussTieringError | None = None
         for bucket, snapshot_id in snapshots:
             try:
                 deleted += self._catalog.get_by_id(bucket.table_id).delete_snapshot(bucket, snapshot_id)
             except FlussTieringError as error:
                 if error.code not in {ErrorCode.TABLE_NOT_EXIST, ErrorCode.PARTITION_NOT_EXIST}:
-                    raise
+                    failed = failed or error
+        if failed is not None:
+            raise failed
         return deleted
 
     def reader(self) -> EmbeddedSplitReader:
