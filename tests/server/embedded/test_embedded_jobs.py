@@ -6,19 +6,23 @@ import asyncio
 import errno
 import gc
 import random
+import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from manager_support import BACKOFF_BASE, BACKOFF_CAP, HEARTBEAT_TIMEOUT, Managers
 
-from engine_support import VirtualClock, descriptor, new_path
+from engine_support import HOUR, VirtualClock, descriptor, new_path
 from fluss_tiering.model.table import TableBucket, WriteKind
 from fluss_tiering.server import gc_tuning
 from fluss_tiering.server.embedded.jobs import TableOpening, collect_kv_snapshots
+from fluss_tiering.server.embedded.leases import OwnLeases
 from fluss_tiering.server.lake.backlogs import Backlogs
+from fluss_tiering.server.leases.pins import PinnedSnapshots
 from fluss_tiering.server.managers import Managers as ServerManagers
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.server.tiering.policy import TieringPolicy
@@ -129,3 +133,32 @@ def test_a_snapshot_that_cannot_be_deleted_keeps_no_other(
     newest = {(bucket, 2) for table in tables for bucket in table}
     assert left == newest | {(first, 0)}
     assert asyncio.run(collect_kv_snapshots(threads, storage, loaded)) == 1
+
+
+async def test_a_client_that_goes_away_leaves_no_snapshot_held(
+    storage: EmbeddedStorage,
+    loaded: ServerManagers,
+    threads: ServerThreads,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    newest = snapshots_of(storage, 1)
+    begun, may_end = threading.Event(), threading.Event()
+    hold = PinnedSnapshots.hold
+
+    def slowly(pins: PinnedSnapshots, snapshots: Mapping[TableBucket, int]) -> Any:
+        held = hold(pins, snapshots)
+        begun.set()
+        may_end.wait(10)
+        return held
+
+    monkeypatch.setattr(PinnedSnapshots, "hold", slowly)
+    leases = OwnLeases(threads, storage, loaded)
+    acquiring = asyncio.ensure_future(leases.acquire("X", HOUR, newest, allow_empty=False))
+    assert await asyncio.to_thread(begun.wait, 10)
+    acquiring.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await acquiring
+    may_end.set()
+    async with asyncio.timeout(10):
+        while not await threads.control(loaded.claim_for_collection, list(newest.items())):
+            await leases.drop("X", None)

@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 from google.protobuf.message import Message
@@ -32,8 +31,6 @@ from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.checks import bounded, not_negative, required
 from fluss_tiering.wire.kv_snapshots import kv_snapshot_to_pb, snapshot_ref_from_pb, taken_snapshots_to_pb
 from fluss_tiering.wire.storage import description_to_pb, health_to_pb
-
-T = TypeVar("T")
 
 _TABLES_AT_ONCE: Final = 50
 """The number of tables that one call of a storage thread is about, so that other calls come in between."""
@@ -66,7 +63,9 @@ class TablesServicer(GeneratedTablesServicer):
         require_creatable(path)
         require_options(path, descriptor.properties)
         LakeOptions.of(descriptor.properties)
-        table = await _to_its_end(self._definitions.create(path, descriptor, ignore_if_exists=request.ignore_if_exists))
+        table = await self._threads.to_its_end(
+            self._definitions.create(path, descriptor, ignore_if_exists=request.ignore_if_exists)
+        )
         return pb.CreateTableResponse(table=self._table_to_pb(table))
 
     async def AlterTable(self, request: pb.AlterTableRequest, context: object) -> pb.AlterTableResponse:
@@ -75,7 +74,7 @@ class TablesServicer(GeneratedTablesServicer):
         alteration = wire.alteration_from_pb(request)
         require_visible(self._storage, path)
         require_options(path, {*alteration.set_properties, *alteration.reset_properties})
-        table = await _to_its_end(self._definitions.alter(path, alteration.apply))
+        table = await self._threads.to_its_end(self._definitions.alter(path, alteration.apply))
         return pb.AlterTableResponse(table=self._table_to_pb(table))
 
     async def DropTable(self, request: pb.DropTableRequest, context: object) -> pb.DropTableResponse:
@@ -87,7 +86,7 @@ class TablesServicer(GeneratedTablesServicer):
             if request.ignore_if_not_exists and error.code is ErrorCode.TABLE_NOT_EXIST:
                 return pb.DropTableResponse()
             raise
-        await _to_its_end(self._definitions.drop(path, ignore_if_not_exists=request.ignore_if_not_exists))
+        await self._threads.to_its_end(self._definitions.drop(path, ignore_if_not_exists=request.ignore_if_not_exists))
         return pb.DropTableResponse()
 
     async def DropPartition(self, request: pb.DropPartitionRequest, context: object) -> pb.DropPartitionResponse:
@@ -96,7 +95,7 @@ class TablesServicer(GeneratedTablesServicer):
         values = tuple(bounded(request, "partition_values", request.partition_values))
         require_visible(self._storage, path)
         try:
-            await _to_its_end(self._definitions.drop_partition(path, values))
+            await self._threads.to_its_end(self._definitions.drop_partition(path, values))
         except FlussTieringError as error:
             if error.code is not ErrorCode.PARTITION_NOT_EXIST or not request.ignore_if_not_exists:
                 raise
@@ -248,11 +247,6 @@ class TablesServicer(GeneratedTablesServicer):
         for number, path in enumerate(paths):
             collected.add((number,), answers[path])
         return collected.joined()
-
-
-async def _to_its_end(steps: Coroutine[Any, Any, T]) -> T:
-    """Run steps to their end, even if the client goes away in between."""
-    return await asyncio.shield(asyncio.ensure_future(steps))
 
 
 def _to_ipc(batch: pa.RecordBatch) -> bytes:
