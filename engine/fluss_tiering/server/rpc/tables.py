@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -232,20 +232,23 @@ class TablesServicer(GeneratedTablesServicer):
     ) -> bytes:
         """Call a function once for each of the tables that a request names, some in each call of a storage thread.
 
-        Return the answers of all paths joined. A request that names a large table often is refused, because it would
-        have a huge answer.
+        Return the answers of all paths joined. A request for many large tables, or for one of them often, is refused
+        as soon as it would have a huge answer.
         """
-        paths = [wire.path_from_pb(message) for message in bounded(request, "table_paths", messages)]
-        distinct = list(dict.fromkeys(paths))
-        answers: dict[TablePath, bytes] = {}
-        for first in range(0, len(distinct), _TABLES_AT_ONCE):
-            some = distinct[first : first + _TABLES_AT_ONCE]
-            answers |= await self._threads.storage(
-                lambda some=some: {path: function(path).SerializeToString() for path in some}  # type: ignore[misc]
-            )
+        places: dict[TablePath, list[int]] = {}
+        for number, message in enumerate(bounded(request, "table_paths", messages)):
+            places.setdefault(wire.path_from_pb(message), []).append(number)
         collected = Collected(request.DESCRIPTOR.name.removesuffix("Request"))
-        for number, path in enumerate(paths):
-            collected.add((number,), answers[path])
+
+        def collect(paths: Iterable[TablePath]) -> None:
+            for path in paths:
+                answer = function(path).SerializeToString()
+                for number in places[path]:
+                    collected.add((number,), answer)
+
+        distinct = list(places)
+        for first in range(0, len(distinct), _TABLES_AT_ONCE):
+            await self._threads.storage(collect, distinct[first : first + _TABLES_AT_ONCE])
         return collected.joined()
 
 
