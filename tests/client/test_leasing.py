@@ -62,6 +62,13 @@ def test_a_lease_has_more_snapshots_than_one_request_may_name(client: TieringCli
     assert pinned(client, "more than one request") == {taken.bucket: taken.snapshot_id}
 
 
+def test_an_application_has_more_tables_than_one_request_may_name(client: TieringClient) -> None:
+    table = new_table(client, range(50), num_buckets=2)
+    paths = [table.path] * (MAX_ENTRIES + 1)
+    assert client.get_tables(paths) == [client.get_tables([table.path])[0]] * len(paths)
+    assert client.list_buckets(paths) == client.list_buckets([table.path])
+
+
 def test_buckets_without_data_need_no_snapshot(client: TieringClient) -> None:
     table = new_table(client, [1], num_buckets=8)
     lease_latest_snapshots(client, "one row", [table.path], HOUR)

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 _SCAN_BATCH_BYTES: Final = 4 << 20
 
+_TABLES_AT_ONCE: Final = 100
+"""How many tables a call asks for. The buckets of some thousand could be more than one answer may have."""
+
 _SNAPSHOTS_AT_ONCE: Final = 1000
 """How many KV snapshots a call asks for. A cluster is asked for one after the other, and a call has a deadline."""
 
@@ -112,7 +115,8 @@ class TableCalls(Connection):
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if one of them does not exist. The message names the first such table.
         """
-        return self._call(tables.get_tables(paths))
+        answers = [self._call(tables.get_tables(some)) for some in parts(paths, _TABLES_AT_ONCE)]
+        return [table for answer in answers for table in answer]
 
     def security_of_executors(self, path: TablePath) -> ClientSecurity:
         """Return the credentials with which executors read a table: a token of their own, and no secret of this client.
@@ -156,7 +160,8 @@ class TableCalls(Connection):
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist.
         """
-        return self._call(tables.list_buckets(paths))
+        answers = [self._call(tables.list_buckets(some)) for some in parts(paths, _TABLES_AT_ONCE)]
+        return {path: buckets for answer in answers for path, buckets in answer.items()}
 
     def take_kv_snapshots(
         self, paths: Sequence[TablePath], buckets: Collection[TableBucket] = ()
