@@ -25,10 +25,12 @@ class ServerThreads:
 
     Attributes:
         turns: How long calls held the control thread.
+        before_turn: Called in the control thread before each call.
     """
 
     def __init__(self) -> None:
         self.turns = TurnWatch()
+        self.before_turn: Callable[[], object] = lambda: None
         self._control = ThreadPoolExecutor(1, thread_name_prefix="control")
         self._storage = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="storage")
 
@@ -37,6 +39,7 @@ class ServerThreads:
 
         def take_turn() -> T:
             with self.turns.turn(getattr(function, "__qualname__", repr(function))):
+                self.before_turn()
                 return function(*args, **kwargs)
 
         return await _run(self._control, take_turn)
