@@ -16,6 +16,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim
+from fluss_tiering.wire.checks import MAX_ENTRIES
 
 
 def pinned(client: TieringClient, lease_id: str) -> dict[TableBucket, int]:
@@ -39,6 +40,33 @@ def test_all_snapshots_of_a_round_are_leased_at_once(client: TieringClient) -> N
     assert pinned(client, "all") == {**latest(client, one), **latest(client, two)}
     assert len(pinned(client, "all")) == 5
     assert client.list_leases("all")[0].expiration_time == acquired.expiration_time
+
+
+def test_a_lease_has_more_snapshots_than_one_request_may_name(client: TieringClient) -> None:
+    table = new_table(client, range(50), num_buckets=2)
+    (taken, other) = client.take_kv_snapshots([table.path])[table.table_id]
+    named = {TableBucket(table.table_id, 1000 + number): 7 for number in range(MAX_ENTRIES)}
+    named |= {each.bucket: each.snapshot_id for each in (taken, other)}
+    acquired = client.acquire_lease("more than one request", HOUR, named)
+    assert acquired.unavailable_snapshots.keys() == named.keys() - {taken.bucket, other.bucket}
+    assert pinned(client, "more than one request") == {each.bucket: each.snapshot_id for each in (taken, other)}
+    assert client.list_leases("more than one request")[0].attempt_token == acquired.attempt_token
+
+    asked = [(taken.bucket, taken.snapshot_id)] * MAX_ENTRIES + [(other.bucket, other.snapshot_id)]
+    assert client.kv_snapshot_metadata(asked) == [taken] * MAX_ENTRIES + [other]
+
+    some = named.keys() - {taken.bucket}
+    stale = acquired.attempt_token - 1
+    assert not client.release_lease("more than one request", some, attempt_token=stale)
+    assert client.release_lease("more than one request", some, attempt_token=acquired.attempt_token)
+    assert pinned(client, "more than one request") == {taken.bucket: taken.snapshot_id}
+
+
+def test_an_application_has_more_tables_than_one_request_may_name(client: TieringClient) -> None:
+    table = new_table(client, range(50), num_buckets=2)
+    paths = [table.path] * (MAX_ENTRIES + 1)
+    assert client.get_tables(paths) == [client.get_tables([table.path])[0]] * len(paths)
+    assert client.list_buckets(paths) == client.list_buckets([table.path])
 
 
 def test_buckets_without_data_need_no_snapshot(client: TieringClient) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from manager_support import HEARTBEAT_TIMEOUT, Managers
@@ -18,7 +21,12 @@ from fluss_tiering.model.clock import SystemClock
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
+from fluss_tiering.server.background import common_jobs
+from fluss_tiering.server.cluster.backend import ActiveClusterBackend
+from fluss_tiering.server.embedded.backend import ActiveEmbeddedBackend
+from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.standstill import Standstill
+from fluss_tiering.server.threads import ServerThreads
 from waiting import wait_until
 
 YEAR = 365 * 24 * HOUR
@@ -79,6 +87,26 @@ def test_no_round_fails_because_the_server_was_suspended(tmp_path: Path) -> None
         server.kill()
 
 
+@pytest.mark.system
+@pytest.mark.slow
+def test_no_lease_ends_because_the_server_was_suspended(tmp_path: Path) -> None:  # D3
+    server = ServerProcess(tmp_path).start()
+    try:
+        with TieringClient(server.target) as client:
+            table = new_table(client, [1])
+            lease_latest_snapshots(client, "X", [table.path], 3_000)
+            assert server.process is not None
+            server.process.send_signal(signal.SIGSTOP)
+            time.sleep(5)
+            # The renewal is there already when the server goes on.
+            going_on = threading.Timer(0.5, server.process.send_signal, [signal.SIGCONT])
+            going_on.start()
+            renewed = client.renew_leases({"X": HOUR})["X"]
+            assert isinstance(renewed, int), renewed
+    finally:
+        server.kill()
+
+
 def test_no_round_fails_because_the_clock_is_set(tmp_path: Path) -> None:  # D3
     ahead_ns = 0
     clock = SystemClock(lambda: time.time_ns() + ahead_ns)
@@ -124,6 +152,46 @@ def test_silence_does_not_count_while_the_server_stands_still(managers: Managers
     run(HEARTBEAT_TIMEOUT // 2 + 1000)
     managers.tiering.end_overdue_rounds()
     assert managers.state(table) is TieringState.FAILED, "a driver that is silent while the server runs is lost"
+
+
+async def test_a_lease_that_could_not_be_renewed_while_the_server_stood_still_goes_on(managers: Managers) -> None:  # D3
+    bucket = TableBucket(1, 0)
+    managers.acquire("over", MINUTE, {bucket: 6})
+    managers.clock.advance(2 * MINUTE)
+    managers.acquire("X", HOUR, {bucket: 7})
+    seconds = 0.0
+    threads = ServerThreads()
+    threads.before_turn = Standstill(200, [managers.leases.allow_for_standstill], lambda: seconds).look
+    await threads.control(managers.leases.leases)
+    managers.clock.advance(3 * HOUR)
+    seconds += 3 * HOUR / 1000
+    # The first call after the pause may be the renewal, or the job that drops expired leases.
+    assert await threads.control(managers.leases.drop_expired) == ["over"]
+    (renewed,) = await threads.control(managers.leases.renew, [("X", HOUR)])
+    assert renewed == managers.clock.now_ms() + HOUR
+    threads.close()
+
+
+async def test_the_first_turn_after_a_pause_notices_it(managers: Managers, tmp_path: Path) -> None:  # D3
+    allowed: list[int] = []
+    scanners: Any = SimpleNamespace(allow_for_standstill=allowed.append)
+    threads = ServerThreads()
+    common_jobs(threads, managers, scanners, ServerSettings(data_dir=tmp_path), [allowed.append])  # type: ignore[arg-type]
+    await threads.control(managers.leases.leases)
+    assert allowed == []
+    await asyncio.sleep(1.3)
+    await threads.control(managers.leases.leases)
+    assert len(allowed) == 2
+    threads.close()
+
+
+def test_only_the_storage_s_own_leases_get_the_time_back(managers: Managers) -> None:
+    parts: Any = SimpleNamespace(leases=managers.leases, tiering=managers.tiering, backlogs=None, lake=managers.lake)
+    nothing: Any = SimpleNamespace()
+    own = ActiveEmbeddedBackend(nothing, parts, nothing, 1000)
+    assert list(own.allow_for_standstill) == [managers.leases.allow_for_standstill]
+    cluster = ActiveClusterBackend(nothing, nothing, parts, nothing, lambda: None)
+    assert list(cluster.allow_for_standstill) == [], "the leases at the cluster end by the cluster's own clock"
 
 
 @pytest.mark.parametrize("ahead_ms", [HOUR, YEAR])

@@ -109,6 +109,11 @@ class ActiveBackend(Protocol):
         """The background jobs that this kind of storage needs."""
         ...
 
+    @property
+    def allow_for_standstill(self) -> Sequence[Callable[[int], None]]:
+        """The functions that give clients time back after the server stood still: see `Standstill`."""
+        ...
+
     def table_count(self) -> int:
         """Return the number of tables in the storage.
 

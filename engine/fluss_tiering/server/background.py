@@ -45,18 +45,30 @@ class Job:
 
 
 def common_jobs(
-    threads: ServerThreads, managers: Managers, scanners: KvScannerManager, settings: ServerSettings
+    threads: ServerThreads,
+    managers: Managers,
+    scanners: KvScannerManager,
+    settings: ServerSettings,
+    allow_for_standstill: Sequence[Callable[[int], None]] = (),
 ) -> list[Job]:
     """Return the jobs that every server has, whichever storage it has. Each of them runs once at the start too.
+
+    From now on the control thread notices before each call that the server stood still: the first call after a pause
+    may be one that finds a client silent.
 
     Args:
         threads: The threads of the server.
         managers: The managers that the jobs call.
         scanners: The scanners of primary-key tables.
         settings: The intervals of the jobs.
+        allow_for_standstill: Further functions that give clients time back; see `Standstill`.
     """
     tiering = managers.tiering
-    standstill = Standstill(_DUE_TABLES_INTERVAL_MS, [tiering.allow_for_standstill, scanners.allow_for_standstill])
+    standstill = Standstill(
+        _DUE_TABLES_INTERVAL_MS,
+        [tiering.allow_for_standstill, scanners.allow_for_standstill, *allow_for_standstill],
+    )
+    threads.before_turn = standstill.look
     return [
         Job(
             "drop expired leases",
@@ -88,9 +100,14 @@ def common_jobs(
         Job(
             "close idle scanners",
             settings.kv_scanner_expiration_interval_ms,
-            lambda: threads.storage(scanners.drop_expired),
+            lambda: _close_idle(threads, standstill, scanners),
         ),
     ]
+
+
+async def _close_idle(threads: ServerThreads, standstill: Standstill, scanners: KvScannerManager) -> None:
+    await threads.control(standstill.look)
+    await threads.storage(scanners.drop_expired)
 
 
 async def _in_turns(turn: Callable[[], Awaitable[bool]]) -> None:

@@ -60,7 +60,7 @@ class ServerComponents:
     def jobs(self, settings: ServerSettings) -> list[Job]:
         """Return the background jobs of the server."""
         return [
-            *common_jobs(self.threads, self.managers, self.scanners, settings),
+            *common_jobs(self.threads, self.managers, self.scanners, settings, self.backend.allow_for_standstill),
             Job("settle changes of tables", SETTLE_INTERVAL_MS, self.definitions.settle),
             *self.backend.jobs,
         ]

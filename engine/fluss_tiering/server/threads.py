@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from fluss_tiering.server.turns import TurnWatch
 
@@ -25,10 +25,12 @@ class ServerThreads:
 
     Attributes:
         turns: How long calls held the control thread.
+        before_turn: Called in the control thread before each call.
     """
 
     def __init__(self) -> None:
         self.turns = TurnWatch()
+        self.before_turn: Callable[[], object] = lambda: None
         self._control = ThreadPoolExecutor(1, thread_name_prefix="control")
         self._storage = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="storage")
 
@@ -37,6 +39,7 @@ class ServerThreads:
 
         def take_turn() -> T:
             with self.turns.turn(getattr(function, "__qualname__", repr(function))):
+                self.before_turn()
                 return function(*args, **kwargs)
 
         return await _run(self._control, take_turn)
@@ -44,6 +47,10 @@ class ServerThreads:
     async def storage(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that calls the storage, and return its result."""
         return await _run(self._storage, lambda: function(*args, **kwargs))
+
+    async def to_its_end(self, steps: Coroutine[Any, Any, T]) -> T:
+        """Run steps in these threads to their end, even if the client goes away in between."""
+        return await asyncio.shield(asyncio.ensure_future(steps))
 
     async def iterate(self, open_iterator: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
         """Yield the items of an iterator over the storage.

@@ -114,9 +114,14 @@ def give_to_owner_of(path: Path, descriptor: int) -> None:
 
 
 def rename_durably(source: Path, target: Path) -> None:
-    """Rename a file or folder within its folder."""
+    """Rename a file or folder within its folder. If this fails, it has its old name."""
     source.rename(target)
-    sync_directory(target.parent)
+    try:
+        sync_directory(target.parent)
+    except OSError:
+        with suppress(OSError):
+            target.rename(source)
+        raise
 
 
 def delete_folder(path: Path) -> None:

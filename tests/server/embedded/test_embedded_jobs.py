@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import random
+import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from manager_support import BACKOFF_BASE, BACKOFF_CAP, HEARTBEAT_TIMEOUT, Managers
 
-from engine_support import VirtualClock, descriptor, new_path
+from engine_support import HOUR, VirtualClock, descriptor, new_path
+from fluss_tiering.model.table import TableBucket, WriteKind
 from fluss_tiering.server import gc_tuning
-from fluss_tiering.server.embedded.jobs import TableOpening
+from fluss_tiering.server.embedded.jobs import TableOpening, collect_kv_snapshots
+from fluss_tiering.server.embedded.leases import OwnLeases
 from fluss_tiering.server.lake.backlogs import Backlogs
+from fluss_tiering.server.leases.pins import PinnedSnapshots
+from fluss_tiering.server.managers import Managers as ServerManagers
 from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.server.tiering.policy import TieringPolicy
+from fluss_tiering.server.tiering.states import FailureBackoff
+from fluss_tiering.storage.embedded.kv import snapshots as kv_snapshots
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 
 
@@ -71,3 +84,81 @@ def test_what_was_garbage_at_the_end_of_loading_is_not_kept() -> None:  # D10
         assert not [each for each in made if each() is not None]
     finally:
         gc_tuning.release_all()
+
+
+@pytest.fixture
+def loaded(managers: Managers, storage: EmbeddedStorage, clock: VirtualClock) -> ServerManagers:
+    policy = TieringPolicy(HEARTBEAT_TIMEOUT, FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(7)), 5)
+    return ServerManagers(storage, managers.store, clock, policy)
+
+
+def snapshots_of(storage: EmbeddedStorage, times: int, num_buckets: int = 1) -> Mapping[TableBucket, int]:
+    """Make a table and this many KV snapshots of each bucket. Return the newest of each."""
+    table = storage.create_table(new_path(), descriptor(num_buckets=num_buckets))
+    for number in range(times):
+        rows = pa.table({"id": pa.array(range(64), pa.int32()), "name": [f"{number}"] * 64})
+        storage.write(table.path, WriteKind.UPSERT, rows)
+        taken = storage.take_kv_snapshots(table.path)
+    assert len(taken) == num_buckets
+    return {each.bucket: each.snapshot_id for each in taken}
+
+
+def test_a_snapshot_that_cannot_be_deleted_keeps_no_other(
+    storage: EmbeddedStorage,
+    loaded: ServerManagers,
+    threads: ServerThreads,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables = [snapshots_of(storage, 3, num_buckets=2), snapshots_of(storage, 3)]
+    delete_folder = kv_snapshots.delete_folder
+    first = next(iter(tables[0]))
+    doomed = storage.kv_snapshot(first, 0)
+    assert doomed is not None
+
+    def refusing(folder: Path) -> None:
+        if str(folder).endswith(doomed.path):
+            raise OSError(errno.EACCES, "Permission denied")
+        delete_folder(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kv_snapshots, "delete_folder", refusing)
+        asyncio.run(collect_kv_snapshots(threads, storage, loaded))
+    left = {
+        (bucket, snapshot_id)
+        for table in tables
+        for bucket in table
+        for snapshot_id in range(3)
+        if storage.kv_snapshot(bucket, snapshot_id) is not None
+    }
+    newest = {(bucket, 2) for table in tables for bucket in table}
+    assert left == newest | {(first, 0)}
+    assert asyncio.run(collect_kv_snapshots(threads, storage, loaded)) == 1
+
+
+async def test_a_client_that_goes_away_leaves_no_snapshot_held(
+    storage: EmbeddedStorage,
+    loaded: ServerManagers,
+    threads: ServerThreads,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    newest = snapshots_of(storage, 1)
+    begun, may_end = threading.Event(), threading.Event()
+    hold = PinnedSnapshots.hold
+
+    def slowly(pins: PinnedSnapshots, snapshots: Mapping[TableBucket, int]) -> Any:
+        held = hold(pins, snapshots)
+        begun.set()
+        may_end.wait(10)
+        return held
+
+    monkeypatch.setattr(PinnedSnapshots, "hold", slowly)
+    leases = OwnLeases(threads, storage, loaded)
+    acquiring = asyncio.ensure_future(leases.acquire("X", HOUR, newest, allow_empty=False))
+    assert await asyncio.to_thread(begun.wait, 10)
+    acquiring.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await acquiring
+    may_end.set()
+    async with asyncio.timeout(10):
+        while not await threads.control(loaded.claim_for_collection, list(newest.items())):
+            await leases.drop("X", None)

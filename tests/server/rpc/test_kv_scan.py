@@ -360,19 +360,27 @@ def test_an_open_that_is_cancelled_while_it_waits_leaves_nothing_for_its_time_to
 ) -> None:
     table = new_table(client, range(100))
     reading, go_on = threading.Event(), threading.Event()
-    read = EmbeddedKvScan.read
+    read, end = EmbeddedKvScan.read, EmbeddedKvScan.close
+    ended_in: list[str] = []
 
     def read_late(self: EmbeddedKvScan, *arguments: Any) -> object:
         reading.set()
         assert go_on.wait(30)
         return read(self, *arguments)
 
+    def close_noted(self: EmbeddedKvScan) -> None:
+        ended_in.append(threading.current_thread().name)
+        end(self)
+
     monkeypatch.setattr(EmbeddedKvScan, "read", read_late)
+    monkeypatch.setattr(EmbeddedKvScan, "close", close_noted)
     call = stub.ScanKv.future(request(table, batch_size_bytes=1), timeout=30)
     assert reading.wait(30)
     assert call.cancel()
     go_on.set()
     wait_until(lambda: (server.open_count, views()) == (0, 0))
+    # The scan of a cluster tells the leader of its end, for which no other call may wait.
+    assert [name.partition("_")[0] for name in ended_in] == ["storage"]
 
 
 def test_a_restart_ends_all_and_leaves_nothing_open(tmp_path: Path) -> None:  # K12, K17

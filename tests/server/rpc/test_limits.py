@@ -19,6 +19,7 @@ from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
+from fluss_tiering.server.rpc import pages
 from fluss_tiering.server.rpc.services import METHODS
 from fluss_tiering.server.rpc.tiering import rounds
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
@@ -86,6 +87,28 @@ def test_a_table_that_is_named_often_is_looked_at_once(channel: grpc.Channel, se
         response = TablesStub(channel).ListBuckets(tables_pb2.ListBucketsRequest(table_paths=paths), timeout=30)
     assert len(response.tables) == len(paths), "each place of the request has its answer"
     assert asked.count(table.path) <= 2, "once for the call, and perhaps once by a job"
+
+
+def test_an_answer_that_is_too_large_is_not_made_to_its_end(channel: grpc.Channel, server: ServerThread) -> None:  # D8
+    with TieringClient(server.target) as client:
+        paths = [new_table(client).path for _ in range(40)]
+    asked: list[TablePath] = []
+    original = EmbeddedStorage.buckets
+
+    def buckets(storage: EmbeddedStorage, path: TablePath) -> Any:
+        asked.append(path)
+        return original(storage, path)
+
+    request = tables_pb2.ListBucketsRequest(table_paths=[path_to_pb(path) for path in paths])
+    size = TablesStub(channel).ListBuckets(request, timeout=30).ByteSize()
+    with (
+        mock.patch.object(EmbeddedStorage, "buckets", buckets),
+        mock.patch.object(pages, "MAX_ANSWER_BYTES", size // 4),
+    ):
+        refused = refusal(iter(lambda: TablesStub(channel).ListBuckets(request, timeout=30), 0))
+    assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "the answer to ListBuckets is larger" in refused.details()
+    assert sum(path in asked for path in paths) <= len(paths) // 2, "the others are not looked at"
 
 
 @pytest.mark.parametrize("method", ["ListBuckets", "GetTables", "TakeKvSnapshots"])

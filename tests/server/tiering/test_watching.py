@@ -96,6 +96,15 @@ def test_there_may_be_so_many_watchers(managers: Managers) -> None:
     watcher(managers)
 
 
+def test_a_watcher_that_left_before_it_was_added_is_not_added(managers: Managers) -> None:
+    # A client may go away while the control thread is about to add its watcher.
+    table = managers.add_table(1)
+    left = StatusWatcher([table.path], lambda: None)
+    managers.tiering.broadcaster.discard(left)
+    managers.tiering.watch(left, [table.path])
+    assert len(managers.tiering.broadcaster) == 0
+
+
 def test_the_end_is_told_to_all_and_to_those_who_come_later(managers: Managers) -> None:  # S28
     watching = watcher(managers)
     end = FlussTieringError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another server took over")

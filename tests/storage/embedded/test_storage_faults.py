@@ -14,6 +14,7 @@ from embedded_tables import (
     kv_table,
     log_rows,
     log_table,
+    open_storage,
     opened,
     read_changes,
     read_rows,
@@ -24,7 +25,7 @@ from embedded_tables import (
 from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import WriteKind
+from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbStore
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -155,6 +156,115 @@ def test_a_snapshot_that_cannot_be_made_is_not_there(
         assert storage.buckets(PATH)[0].latest_kv_snapshot is None
         (snapshot,) = storage.take_kv_snapshots(PATH)
         assert [entry.name for entry in (tmp_path / snapshot.path).parent.glob("snap*")] == ["snap-0"]
+
+
+@pytest.fixture
+def refuse_names(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Makes the sync of one folder fail, which comes after a name in it has changed."""
+    fsync = os.fsync
+
+    def install(folder: Path) -> None:
+        def failing(descriptor: int) -> None:
+            if Path(f"/proc/self/fd/{descriptor}").readlink() == folder:
+                raise FULL
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", failing)
+
+    return install
+
+
+def test_a_table_whose_name_cannot_be_made_durable_is_not_there(
+    tmp_path: Path, refuse_names: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as storage:
+        refuse_names(tmp_path / "tables" / "shop")
+        with refused(ErrorCode.STORAGE, "could not make the table's folder", "No space left"):
+            storage.create_table(PATH, log_table())
+        monkeypatch.undo()
+        assert list((tmp_path / "tables" / "shop").iterdir()) == []
+        storage.create_table(PATH, log_table())
+        storage.write(PATH, WriteKind.APPEND, log_rows(0, 10))
+    with opened(tmp_path) as storage:
+        assert len(read_rows(storage)) == 10
+
+
+def test_a_table_whose_drop_cannot_be_made_durable_is_still_there(
+    tmp_path: Path, refuse_names: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, kv_table())
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1}]))
+        refuse_names(tmp_path / "tables" / "shop")
+        with refused(ErrorCode.STORAGE, "could not delete the table's folder", "No space left"):
+            storage.drop_table(PATH)
+        monkeypatch.undo()
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 2}]))
+        storage.take_kv_snapshots(PATH)
+        assert len(read_snapshots(storage)) == 2
+        storage.drop_table(PATH)
+        assert list((tmp_path / "tables" / "shop").iterdir()) == []
+
+
+def test_a_snapshot_whose_name_cannot_be_made_durable_is_not_there(
+    tmp_path: Path, refuse_names: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as storage:
+        info = storage.create_table(PATH, kv_table())
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1}]))
+        refuse_names(tmp_path / "tables" / "shop" / f"orders-{info.table_id}" / "kv-0")
+        with refused(ErrorCode.STORAGE, "could not make the KV snapshot", "No space left"):
+            storage.take_kv_snapshots(PATH)
+        monkeypatch.undo()
+        (snapshot,) = storage.take_kv_snapshots(PATH)
+        assert [entry.name for entry in (tmp_path / snapshot.path).parent.glob("snap*")] == ["snap-0"]
+
+
+def test_a_snapshot_whose_deletion_cannot_be_made_durable_can_be_read_and_deleted_later(
+    tmp_path: Path, refuse_names: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as storage:
+        storage.create_table(PATH, kv_table())
+        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1}]))
+        (snapshot,) = storage.take_kv_snapshots(PATH)
+        doomed = (snapshot.bucket, snapshot.snapshot_id)
+        refuse_names((tmp_path / snapshot.path).parent)
+        with refused(ErrorCode.STORAGE, "could not delete the KV snapshot", "No space left"):
+            storage.delete_kv_snapshots([doomed])
+        monkeypatch.undo()
+        assert len(read_snapshots(storage)) == 1
+        assert storage.delete_kv_snapshots([doomed]) == 1
+
+
+def test_options_that_cannot_be_made_durable_are_not_there_after_a_restart(
+    tmp_path: Path, refuse_names: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as storage:
+        info = storage.create_table(PATH, log_table())
+        refuse_names(tmp_path / "tables" / "shop" / f"orders-{info.table_id}")
+        with refused(ErrorCode.STORAGE, "could not write the definition", "No space left"):
+            storage.alter_table(PATH, {"table.datalake.enabled": "true"})
+        monkeypatch.undo()
+        assert storage.table(PATH).descriptor.properties == {}
+    with opened(tmp_path) as storage:
+        assert storage.table(PATH).descriptor.properties == {}
+
+
+def test_a_storage_closes_all_tables_although_one_cannot_be_closed(
+    tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = TablePath("shop", "parcels")
+    storage = open_storage(tmp_path)
+    for path in (PATH, other):
+        storage.create_table(path, log_table())
+        storage.write(path, WriteKind.APPEND, log_rows(0, 10))
+    refuse("fsync", "orders-1/log-ends.json")
+    with refused(ErrorCode.STORAGE, "orders-1/log-ends.json", "No space left"):
+        storage.close()
+    monkeypatch.undo()
+    with refused(ErrorCode.UNAVAILABLE, "shutting down"):
+        storage.write(other, WriteKind.APPEND, log_rows(10, 20))
+    assert (tmp_path / "tables" / "shop" / "parcels-2" / "log-ends.json").exists()
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from fluss_tiering.client.blocking.connection import Connection
 from fluss_tiering.client.calls import leases
+from fluss_tiering.client.calls.call import parts
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
@@ -19,6 +21,9 @@ class LeaseCalls(Connection):
     ) -> AcquiredLease:
         """Add KV snapshots to a lease, renew the whole lease, and begin an attempt.
 
+        More snapshots than one request may name are added by several, each of which begins an attempt. If a later one
+        fails, the lease has the snapshots of those before it, and repeating the call finishes it.
+
         Args:
             lease_id: The id of the lease. The lease is created if it does not exist.
             duration_ms: The time in milliseconds after which the lease expires unless it is renewed.
@@ -29,7 +34,12 @@ class LeaseCalls(Connection):
             FlussTieringError: INVALID_REQUEST if the lease id, the duration or a bucket is invalid; TABLE_NOT_EXIST if
                 there is no such table; TABLE_WITHOUT_PRIMARY_KEY if a table is a log table.
         """
-        return self._call(leases.acquire(lease_id, duration_ms, snapshots, allow_empty))
+        acquired = [
+            self._call(leases.acquire(lease_id, duration_ms, dict(some), allow_empty))
+            for some in parts(list(snapshots.items()))
+        ]
+        unavailable = {bucket: id_ for each in acquired for bucket, id_ in each.unavailable_snapshots.items()}
+        return replace(acquired[-1], unavailable_snapshots=unavailable)
 
     def renew_leases(self, durations_ms: Mapping[str, int]) -> dict[str, int | FlussTieringError]:
         """Renew leases, and return the new expiration time of each lease by its id.
@@ -47,7 +57,7 @@ class LeaseCalls(Connection):
 
         Buckets that the lease does not have are ignored.
         """
-        return self._call(leases.release(lease_id, buckets, attempt_token))
+        return all(self._call(leases.release(lease_id, some, attempt_token)) for some in parts(list(buckets)))
 
     def drop_lease(self, lease_id: str, *, attempt_token: int | None = None) -> LeaseDrop:
         """Drop a lease, with everything that it keeps."""

@@ -9,6 +9,7 @@ from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.client import streams
 from fluss_tiering.client.blocking.connection import Connection
 from fluss_tiering.client.calls import tables
+from fluss_tiering.client.calls.call import parts
 from fluss_tiering.client.failed_call import error_of
 from fluss_tiering.client.scan import TableScan
 from fluss_tiering.client.security import ClientSecurity
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SCAN_BATCH_BYTES: Final = 4 << 20
+
+_TABLES_AT_ONCE: Final = 100
+"""How many tables a call asks for. The buckets of some thousand could be more than one answer may have."""
+
+_SNAPSHOTS_AT_ONCE: Final = 1000
+"""How many KV snapshots a call asks for. A cluster is asked for one after the other, and a call has a deadline."""
 
 
 class TableCalls(Connection):
@@ -108,7 +115,8 @@ class TableCalls(Connection):
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if one of them does not exist. The message names the first such table.
         """
-        return self._call(tables.get_tables(paths))
+        answers = [self._call(tables.get_tables(some)) for some in parts(paths, _TABLES_AT_ONCE)]
+        return [table for answer in answers for table in answer]
 
     def security_of_executors(self, path: TablePath) -> ClientSecurity:
         """Return the credentials with which executors read a table: a token of their own, and no secret of this client.
@@ -152,7 +160,8 @@ class TableCalls(Connection):
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist.
         """
-        return self._call(tables.list_buckets(paths))
+        answers = [self._call(tables.list_buckets(some)) for some in parts(paths, _TABLES_AT_ONCE)]
+        return {path: buckets for answer in answers for path, buckets in answer.items()}
 
     def take_kv_snapshots(
         self, paths: Sequence[TablePath], buckets: Collection[TableBucket] = ()
@@ -177,7 +186,8 @@ class TableCalls(Connection):
             FlussTieringError: KV_SNAPSHOT_NOT_EXIST if one of them does not exist. The message names the first such
                 snapshot.
         """
-        return self._call(tables.kv_snapshot_metadata(snapshots))
+        answers = [self._call(tables.kv_snapshot_metadata(some)) for some in parts(snapshots, _SNAPSHOTS_AT_ONCE)]
+        return [snapshot for answer in answers for snapshot in answer]
 
     def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
         """Yield the whole log batches that hold the offsets [start_offset, end_offset), in Fluss's log format.

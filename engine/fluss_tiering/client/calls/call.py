@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
@@ -13,10 +13,12 @@ from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanStub
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesStub
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
+from fluss_tiering.wire.checks import MAX_ENTRIES
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 ResultT = TypeVar("ResultT")
+ValueT = TypeVar("ValueT")
 
 
 class Stubs:
@@ -46,6 +48,12 @@ class UnaryCall(Generic[RequestT, ResponseT, ResultT]):
 
 PAGE_SIZE: Final = 1000
 """The number of entries in each answer of a call that lists."""
+
+
+def parts(values: Sequence[ValueT], at_once: int = MAX_ENTRIES) -> Iterator[Sequence[ValueT]]:
+    """Yield values in parts that one request may name. There is one part at least, which may be empty."""
+    for first in range(0, max(1, len(values)), at_once):
+        yield values[first : first + at_once]
 
 
 def next_page(call: UnaryCall[Any, Any, ResultT], response: Any) -> UnaryCall[Any, Any, ResultT] | None:  # noqa: ANN401

@@ -92,6 +92,8 @@ class ActiveClusterBackend:
         check: Callable[[], None],
     ) -> None:
         self.leases = ClusterLeases(client, threads, storage, managers)
+        # The leases at the cluster end by the cluster's own clock, and those that are recorded must not outlast them.
+        self.allow_for_standstill: tuple[Callable[[int], None], ...] = ()
         self.lake = ClusterLakeSnapshots(client, threads, storage, managers, check)
         self.discovery = TableDiscovery(storage, managers, threads)
         self.claims = ClusterClaims(client, threads, managers, self.discovery.run_once)

@@ -35,18 +35,27 @@ class ClusterLogEnds:
     async def run_once(self) -> None:
         """Look at one table after the other, and pause after each look for as long as the look took.
 
+        A table whose bucket has no leader, for example, keeps what was counted before, and holds up no other.
+
         Raises:
-            FlussTieringError: UNAVAILABLE if the cluster cannot be asked. What was counted before is kept.
+            FlussTieringError: UNAVAILABLE if the cluster cannot be asked, in which case no further table is looked at;
+                the first error of a table, at the end.
         """
+        failed: FlussTieringError | None = None
         for table in self._tables.all():
             began = time.perf_counter()
             try:
                 await self._threads.storage(self._count, table.status)
             except FlussTieringError as error:
-                if error.code not in _UNUSABLE:
+                if error.code is ErrorCode.UNAVAILABLE:
                     raise
-                self._backlogs.forget(table.status.table_id)
+                if error.code in _UNUSABLE:
+                    self._backlogs.forget(table.status.table_id)
+                else:
+                    failed = failed or error
             await asyncio.sleep(time.perf_counter() - began)
+        if failed is not None:
+            raise failed
 
     def _count(self, status: TieringStatus) -> None:
         buckets = self._storage.buckets(status.path)

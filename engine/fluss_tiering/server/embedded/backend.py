@@ -94,6 +94,7 @@ class ActiveEmbeddedBackend:
         self._storage = storage
         self.leases = OwnLeases(threads, storage, managers)
         self.lake = OwnLakeSnapshots(threads, storage, managers)
+        self.allow_for_standstill = (managers.leases.allow_for_standstill,)
         self.jobs = (
             Job("open tables", kv_snapshot_interval_ms, TableOpening(threads, storage, managers.backlogs).run_once),
             Job(

@@ -95,7 +95,8 @@ async def take_kv_snapshots(threads: ServerThreads, storage: TableStorage, manag
 async def collect_kv_snapshots(threads: ServerThreads, storage: TableStorage, managers: Managers) -> int:
     """Delete old KV snapshots that no lease pins, and return their number.
 
-    The control thread only claims the snapshots, some at a time. They are found and deleted in a storage thread.
+    The control thread only claims the snapshots, some at a time. They are found and deleted in a storage thread. One
+    that cannot be deleted keeps no other, which would fill the disk.
 
     Args:
         threads: The threads of the server.
@@ -103,8 +104,7 @@ async def collect_kv_snapshots(threads: ServerThreads, storage: TableStorage, ma
         managers: The managers, which know the leases.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA if a lease could not be loaded, so that no snapshot may be deleted; STORAGE if
-            a snapshot cannot be deleted.
+        FlussTieringError: CORRUPT_DATA if a lease could not be loaded, so that no snapshot may be deleted.
     """
     deleted = 0
     for table in await threads.storage(storage.tables):
@@ -115,6 +115,10 @@ async def collect_kv_snapshots(threads: ServerThreads, storage: TableStorage, ma
             claimed = await threads.control(managers.claim_for_collection, old[first : first + _COLLECTED_AT_ONCE])
             try:
                 deleted += await threads.storage(storage.delete_kv_snapshots, claimed)
+            except FlussTieringError as error:
+                if error.code is not ErrorCode.STORAGE:
+                    raise
+                logger.error("KV snapshots cannot be deleted", table=str(table.path), error=error.message)
             finally:
                 await threads.control(managers.leases.pins.collected, claimed)
     if deleted:
@@ -126,7 +130,7 @@ def _collectable(storage: TableStorage, path: TablePath) -> Sequence[tuple[Table
     try:
         return storage.collectable_kv_snapshots(path)
     except FlussTieringError as error:
-        if error.code is ErrorCode.CORRUPT_DATA:
+        if error.code in {ErrorCode.CORRUPT_DATA, ErrorCode.STORAGE}:
             # One damaged table must not keep the snapshots of the others, which would fill the disk.
             logger.error("KV snapshots are not collected", table=str(path), error=error.message)
         elif error.code is not ErrorCode.TABLE_NOT_EXIST:

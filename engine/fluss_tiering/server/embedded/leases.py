@@ -36,9 +36,13 @@ class OwnLeases:
         The snapshots are held while the storage looks for them, which may open tables. So none is deleted before it is
         pinned.
         """
-        control, pins = self._threads.control, self._leases.pins
         await self._threads.storage(require_leasable, self._storage, lease_id, snapshots, allow_empty=allow_empty)
-        await control(self._leases.require_acquirable, lease_id, snapshots)
+        await self._threads.control(self._leases.require_acquirable, lease_id, snapshots)
+        # What is held when the client goes away would stay held, and never be deleted.
+        return await self._threads.to_its_end(self._acquire(lease_id, duration_ms, snapshots))
+
+    async def _acquire(self, lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int]) -> AcquiredLease:
+        control, pins = self._threads.control, self._leases.pins
         held = await control(pins.hold, snapshots)
         try:
             available = await self._threads.storage(self._existing, held)

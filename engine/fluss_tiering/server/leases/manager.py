@@ -229,6 +229,23 @@ class KvSnapshotLeaseManager:
             self._book.update(renewed)
         return answers
 
+    def allow_for_standstill(self, ms: int) -> None:
+        """Give leases more time, because this server stood still and could not renew them.
+
+        The next renewal writes it down. A restart does not know of it.
+
+        Args:
+            ms: How long this server stood still, in milliseconds.
+        """
+        began = self._clock.now_ms() - ms
+        self._book.update(
+            {
+                lease.lease_id: replace(lease, expiration_time=lease.expiration_time + ms)
+                for lease in self._book.leases()
+                if lease.expiration_time >= began
+            }
+        )
+
     def release(self, lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None) -> bool:
         """Release buckets of a lease, and drop the lease with its last bucket.
 

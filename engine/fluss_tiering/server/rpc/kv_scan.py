@@ -29,6 +29,7 @@ class KvScanServicer(GeneratedKvScanServicer):
         self._scanners = components.scanners
         self._check = components.check
         self._reading = asyncio.Semaphore(_READS_AT_ONCE)
+        self._closing: set[asyncio.Future[None]] = set()
 
     async def ScanKv(self, request: pb.ScanKvRequest, context: object) -> pb.ScanKvResponse:
         """Open a scanner, continue a scan, or close a scanner. Closing needs no leadership."""
@@ -43,7 +44,10 @@ class KvScanServicer(GeneratedKvScanServicer):
         try:
             return wire.rows_to_pb(await asyncio.shield(steps))
         except asyncio.CancelledError:
-            steps.add_done_callback(lambda done: self._unheard(call, owner, done))
+            if isinstance(call, wire.OpenScan):
+                closing = asyncio.ensure_future(self._close_unheard(steps, owner))
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
             raise
 
     async def _open(self, call: wire.OpenScan) -> wire.ScannedRows:
@@ -75,10 +79,12 @@ class KvScanServicer(GeneratedKvScanServicer):
         async with self._reading:
             return await self._threads.storage(read_rows, self._scanners, step, batch_size_bytes)
 
-    def _unheard(self, call: wire.ScanCall, owner: str, steps: asyncio.Future[wire.ScannedRows]) -> None:
+    async def _close_unheard(self, steps: asyncio.Future[wire.ScannedRows], owner: str) -> None:
         """Close a scanner whose client left before it could learn the id. Other scanners expire or are continued."""
-        if steps.cancelled() or steps.exception() is not None or not isinstance(call, wire.OpenScan):
+        await asyncio.wait([steps])
+        if steps.cancelled() or steps.exception() is not None:
             return
         scanner_id = steps.result().scanner_id
         if scanner_id is not None:
-            self._scanners.close(scanner_id, owner)
+            # In a thread, because the end of a scan of a cluster is told to the bucket's leader.
+            await self._threads.storage(self._scanners.close, scanner_id, owner)

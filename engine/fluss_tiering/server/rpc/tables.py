@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 from google.protobuf.message import Message
@@ -32,8 +31,6 @@ from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.checks import bounded, not_negative, required
 from fluss_tiering.wire.kv_snapshots import kv_snapshot_to_pb, snapshot_ref_from_pb, taken_snapshots_to_pb
 from fluss_tiering.wire.storage import description_to_pb, health_to_pb
-
-T = TypeVar("T")
 
 _TABLES_AT_ONCE: Final = 50
 """The number of tables that one call of a storage thread is about, so that other calls come in between."""
@@ -66,7 +63,9 @@ class TablesServicer(GeneratedTablesServicer):
         require_creatable(path)
         require_options(path, descriptor.properties)
         LakeOptions.of(descriptor.properties)
-        table = await _to_its_end(self._definitions.create(path, descriptor, ignore_if_exists=request.ignore_if_exists))
+        table = await self._threads.to_its_end(
+            self._definitions.create(path, descriptor, ignore_if_exists=request.ignore_if_exists)
+        )
         return pb.CreateTableResponse(table=self._table_to_pb(table))
 
     async def AlterTable(self, request: pb.AlterTableRequest, context: object) -> pb.AlterTableResponse:
@@ -75,7 +74,7 @@ class TablesServicer(GeneratedTablesServicer):
         alteration = wire.alteration_from_pb(request)
         require_visible(self._storage, path)
         require_options(path, {*alteration.set_properties, *alteration.reset_properties})
-        table = await _to_its_end(self._definitions.alter(path, alteration.apply))
+        table = await self._threads.to_its_end(self._definitions.alter(path, alteration.apply))
         return pb.AlterTableResponse(table=self._table_to_pb(table))
 
     async def DropTable(self, request: pb.DropTableRequest, context: object) -> pb.DropTableResponse:
@@ -87,7 +86,7 @@ class TablesServicer(GeneratedTablesServicer):
             if request.ignore_if_not_exists and error.code is ErrorCode.TABLE_NOT_EXIST:
                 return pb.DropTableResponse()
             raise
-        await _to_its_end(self._definitions.drop(path, ignore_if_not_exists=request.ignore_if_not_exists))
+        await self._threads.to_its_end(self._definitions.drop(path, ignore_if_not_exists=request.ignore_if_not_exists))
         return pb.DropTableResponse()
 
     async def DropPartition(self, request: pb.DropPartitionRequest, context: object) -> pb.DropPartitionResponse:
@@ -96,7 +95,7 @@ class TablesServicer(GeneratedTablesServicer):
         values = tuple(bounded(request, "partition_values", request.partition_values))
         require_visible(self._storage, path)
         try:
-            await _to_its_end(self._definitions.drop_partition(path, values))
+            await self._threads.to_its_end(self._definitions.drop_partition(path, values))
         except FlussTieringError as error:
             if error.code is not ErrorCode.PARTITION_NOT_EXIST or not request.ignore_if_not_exists:
                 raise
@@ -233,26 +232,24 @@ class TablesServicer(GeneratedTablesServicer):
     ) -> bytes:
         """Call a function once for each of the tables that a request names, some in each call of a storage thread.
 
-        Return the answers of all paths joined. A request that names a large table often is refused, because it would
-        have a huge answer.
+        Return the answers of all paths joined. A request for many large tables, or for one of them often, is refused
+        as soon as it would have a huge answer.
         """
-        paths = [wire.path_from_pb(message) for message in bounded(request, "table_paths", messages)]
-        distinct = list(dict.fromkeys(paths))
-        answers: dict[TablePath, bytes] = {}
-        for first in range(0, len(distinct), _TABLES_AT_ONCE):
-            some = distinct[first : first + _TABLES_AT_ONCE]
-            answers |= await self._threads.storage(
-                lambda some=some: {path: function(path).SerializeToString() for path in some}  # type: ignore[misc]
-            )
+        places: dict[TablePath, list[int]] = {}
+        for number, message in enumerate(bounded(request, "table_paths", messages)):
+            places.setdefault(wire.path_from_pb(message), []).append(number)
         collected = Collected(request.DESCRIPTOR.name.removesuffix("Request"))
-        for number, path in enumerate(paths):
-            collected.add((number,), answers[path])
+
+        def collect(paths: Iterable[TablePath]) -> None:
+            for path in paths:
+                answer = function(path).SerializeToString()
+                for number in places[path]:
+                    collected.add((number,), answer)
+
+        distinct = list(places)
+        for first in range(0, len(distinct), _TABLES_AT_ONCE):
+            await self._threads.storage(collect, distinct[first : first + _TABLES_AT_ONCE])
         return collected.joined()
-
-
-async def _to_its_end(steps: Coroutine[Any, Any, T]) -> T:
-    """Run steps to their end, even if the client goes away in between."""
-    return await asyncio.shield(asyncio.ensure_future(steps))
 
 
 def _to_ipc(batch: pa.RecordBatch) -> bytes:

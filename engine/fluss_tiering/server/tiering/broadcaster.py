@@ -21,6 +21,10 @@ class StatusWatcher:
 
     News that it has not taken yet are kept one per table, so their number is bounded by the number of tables. The
     watcher's own thread makes and reads it; the control thread fills it.
+
+    Attributes:
+        owner: Who watches; None if nobody knows who it is.
+        left: Whether nobody watches any more. The broadcaster sets it.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class StatusWatcher:
             owner: Who watches, with whose other watchers it counts together; None if nobody knows who it is.
         """
         self.owner = owner
+        self.left = False
         self._shows = shows
         self._paths = frozenset(paths)
         self._wake = wake
@@ -88,7 +93,7 @@ class StatusBroadcaster:
         self._end: FlussTieringError | None = None
 
     def add(self, watcher: StatusWatcher, statuses: Iterable[TieringStatus]) -> None:
-        """Add a watcher and tell it the present statuses.
+        """Add a watcher and tell it the present statuses. One that was discarded before is not added.
 
         Call this in the control thread, so that the watcher misses no change.
 
@@ -99,6 +104,8 @@ class StatusBroadcaster:
         with self._lock:
             if self._end is not None:
                 raise FlussTieringError(self._end.code, self._end.message)
+            if watcher.left:
+                return
             if len(self._watchers) >= MAX_WATCHERS:
                 raise FlussTieringError(
                     ErrorCode.UNAVAILABLE,
@@ -116,8 +123,9 @@ class StatusBroadcaster:
         watcher.offer((status.path, status) for status in statuses)
 
     def discard(self, watcher: StatusWatcher) -> None:
-        """Remove a watcher. Any thread may call this."""
+        """Remove a watcher, for good. Any thread may call this, also while the control thread is about to add it."""
         with self._lock:
+            watcher.left = True
             self._watchers.discard(watcher)
 
     def publish(self, news: list[tuple[TablePath, TieringStatus | None]]) -> None:

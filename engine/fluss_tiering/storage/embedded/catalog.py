@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,7 +130,13 @@ class Catalog:
             table = self.get(path)
             info = replace(table.info, descriptor=altered(table.info.descriptor, properties))
             with reporting_os_errors("write the definition in", table.folder):
-                write_table_file(table.folder, info)
+                try:
+                    write_table_file(table.folder, info)
+                except OSError:
+                    # The new definition may be in its place already, and would count after a restart.
+                    with suppress(OSError):
+                        write_table_file(table.folder, table.info)
+                    raise
             table.info = info
             return info
 

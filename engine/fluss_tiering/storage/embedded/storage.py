@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Protocol
@@ -30,6 +31,7 @@ from fluss_tiering.storage.embedded.lake_offsets import delete_offsets_files, is
 from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
 from fluss_tiering.storage.embedded.log.segments import DEFAULT_SEGMENT_BYTES
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, reporting_dropped
+from fluss_tiering.storage.embedded.table.table import EmbeddedTable
 
 _KIND: Final = "embedded"
 
@@ -190,14 +192,17 @@ class EmbeddedStorage:
         return self._catalog.get(path).collectable_snapshots(self._num_retained_snapshots)
 
     def delete_kv_snapshots(self, snapshots: Collection[tuple[TableBucket, int]]) -> int:
-        """Delete KV snapshots; see `TableStorage`."""
+        """Delete KV snapshots; see `TableStorage`. One that cannot be deleted keeps no other."""
         deleted = 0
+        failed: FlussTieringError | None = None
         for bucket, snapshot_id in snapshots:
             try:
                 deleted += self._catalog.get_by_id(bucket.table_id).delete_snapshot(bucket, snapshot_id)
             except FlussTieringError as error:
                 if error.code not in {ErrorCode.TABLE_NOT_EXIST, ErrorCode.PARTITION_NOT_EXIST}:
-                    raise
+                    failed = failed or error
+        if failed is not None:
+            raise failed
         return deleted
 
     def reader(self) -> EmbeddedSplitReader:
@@ -281,16 +286,26 @@ class EmbeddedStorage:
         return delete_offsets_files(self._catalog.get_by_id(table_id).folder, Path(registered), frozenset(kept))
 
     def close(self) -> None:
-        """Flush all tables and release the data folder. Waiting writes are refused."""
-        refusal = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is shutting down: try again when it is back")
-        try:
+        """Flush all tables and release the data folder. Waiting writes are refused.
+
+        A table that cannot be flushed keeps no other from being closed.
+
+        Raises:
+            FlussTieringError: STORAGE if the disk refuses. The tables and the folder are released nevertheless.
+        """
+        with ExitStack() as closing:
+            closing.callback(self._data_dir.close)
             for table in self._catalog.all():
-                with table.exclusively():
-                    table.refuse_from_now_on(refusal)
-                    table.release_files()
-                    table.write_log_ends()
-        finally:
-            self._data_dir.close()
+                closing.callback(_close, table)
+
+
+def _close(table: EmbeddedTable) -> None:
+    with table.exclusively(), ExitStack() as closing:
+        table.refuse_from_now_on(
+            FlussTieringError(ErrorCode.UNAVAILABLE, "the server is shutting down: try again when it is back")
+        )
+        closing.callback(table.write_log_ends)
+        table.release_files()
 
 
 def _raise_open_files_limit() -> None:

@@ -165,8 +165,14 @@ class ClusterScans:
         for _ in range(_SNAPSHOTS_TRIED):
             snapshot = self._buckets.latest_kv_snapshot(table, bucket)
             lease = _SnapshotLease(self._client, self._calls, snapshot, self._monotonic)
-            if snapshot is None or self._buckets.kv_snapshot(bucket, snapshot.snapshot_id) is not None:
-                return lease
+            try:
+                lease.acquire()
+                if snapshot is None or self._buckets.kv_snapshot(bucket, snapshot.snapshot_id) is not None:
+                    return lease
+            except BaseException:
+                # Also if the acquire got no answer, since it may have been done.
+                lease.drop()
+                raise
             # Fluss grants a lease without checking whether the snapshot still exists.
             lease.drop()
             gone = f"KV snapshot {snapshot.snapshot_id}"
@@ -190,8 +196,15 @@ class _SnapshotLease:
         self._lease_id = f"fluss-tiering-scan-{uuid.uuid4()}"
         self._leased = snapshot is not None
         self._renewed_at = monotonic()
-        if snapshot is not None:
-            self._acquire(snapshot)
+
+    def acquire(self) -> None:
+        """Acquire the lease, if there is a snapshot.
+
+        Raises:
+            FlussTieringError: UNAVAILABLE if the cluster cannot be reached.
+        """
+        if self.snapshot is not None:
+            self._acquire(self.snapshot)
 
     def renew(self) -> None:
         """Renew the lease if it is time to.

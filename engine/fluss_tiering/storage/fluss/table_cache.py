@@ -52,9 +52,7 @@ class ClusterTableCache:
 
     def all(self) -> list[TableInfo]:
         """Return all tables that can be used, ordered by path, as they were at most a few seconds ago."""
-        with self._refreshing:
-            if self._listed_at is None or self._monotonic() - self._listed_at > _LISTED_S:
-                self._refresh()
+        self._refresh_after(_LISTED_S)
         return self._known()
 
     def refresh(self) -> list[TableInfo]:
@@ -92,7 +90,8 @@ class ClusterTableCache:
         """
         path = self._path_of(table_id)
         if path is None:
-            self.refresh()
+            # Callers may name any id, so that not each one costs the cluster a list of its tables.
+            self._refresh_after(_FRESH_S)
             path = self._path_of(table_id)
         if path is not None and (info := self.get(path)).table_id == table_id:
             return info
@@ -118,7 +117,17 @@ class ClusterTableCache:
         return sorted(infos, key=lambda info: info.path)
 
     def _path_of(self, table_id: int) -> TablePath | None:
-        return next((info.path for info in self._known() if info.table_id == table_id), None)
+        # Sorting ten thousand tables, as for a list, takes longer than most calls that name a table by its id.
+        with self._lock:
+            for seen in self._seen.values():
+                if isinstance(seen.found, TableInfo) and seen.found.table_id == table_id:
+                    return seen.found.path
+        return None
+
+    def _refresh_after(self, seconds: float) -> None:
+        with self._refreshing:
+            if self._listed_at is None or self._monotonic() - self._listed_at > seconds:
+                self._refresh()
 
     def _refresh(self) -> None:
         listed = set(self._list())

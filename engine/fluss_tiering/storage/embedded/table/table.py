@@ -214,10 +214,15 @@ class EmbeddedTable:
             yield
 
     def release_files(self) -> None:
-        """Close all files, within a block of `exclusively`. They are opened again when they are needed."""
-        for group in self._open_groups():
-            for bucket in group.opened:
-                bucket.close()
+        """Close all files, within a block of `exclusively`. They are opened again when they are needed.
+
+        Raises:
+            FlussTieringError: STORAGE if the disk refuses. All files are closed nevertheless.
+        """
+        with ExitStack() as closing:
+            for group in self._open_groups():
+                for bucket in group.opened:
+                    closing.callback(bucket.close)
 
     def write_log_ends(self) -> None:
         """Write down where the logs end. The caller sees to it that no partition is dropped meanwhile.
