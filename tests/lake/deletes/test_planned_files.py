@@ -11,8 +11,10 @@ from urllib.parse import urlparse
 
 import pyarrow.parquet as pq
 import pytest
+from py4j.java_gateway import GatewayClient
 
 from fluss_tiering.lake.iceberg.deletes import live_data_files, planned_files
+from fluss_tiering.lake.iceberg.metadata.jvm_functions import JvmFunctions
 from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile, VectorPlace
 
 _NUMBERS = itertools.count(1)
@@ -125,20 +127,64 @@ def test_a_partition_value_that_is_null_keeps_its_place(
     table.java.updateSpec().addField("k").commit()
     spark.sql(f"INSERT INTO {table.name} VALUES (7, NULL), (NULL, NULL), (NULL, 'tue')")
     ids = {spec_id: [str(each.fieldId()) for each in spec.fields()] for spec_id, spec in table.java.specs().items()}
-    to_json = planned_files._Descriptions._json
+    texts = JvmFunctions.texts
 
-    def as_older_versions_say(descriptions: Any, file: Any) -> str:
-        described = json.loads(to_json(descriptions, file))
+    def older(text: str) -> str:
+        described = json.loads(text)
         named = zip(ids[described["spec-id"]], described["partition"], strict=True)
         described["partition"] = {number: value for number, value in named if value is not None}
         return json.dumps(described)
 
     if is_older:
-        monkeypatch.setattr(planned_files._Descriptions, "_json", as_older_versions_say)
+        monkeypatch.setattr(
+            JvmFunctions,
+            "texts",
+            lambda *args: [older(each) if each.startswith("{") else each for each in texts(*args)],
+        )
     live = table.live(table.java.currentSnapshot().snapshotId())
     new = {each.partition for each in live if each.spec_id == 1}
     assert new == {(None, 7), (None, None), ("tue", None)}
     assert {each.partition for each in live if each.spec_id == 0} == {("mon",), ("tue",)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_that_are_described_in_parts_are_the_same(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    table = Table(spark, tmp_path, kind)
+    newest = table.java.currentSnapshot().snapshotId()
+    whole = table.live(newest)
+    monkeypatch.setattr(planned_files, "_AT_ONCE", 2)
+    assert sorted(table.live(newest), key=lambda each: each.location) == sorted(whole, key=lambda each: each.location)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_calls_into_the_jvm_do_not_grow_with_the_files(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    table = Table(spark, tmp_path, kind)
+    calls = []
+    send = GatewayClient.send_command
+
+    def counted(client: Any, command: str, *args: Any, **kwargs: Any) -> Any:
+        # Objects that Python forgets are released by calls of their own, at any time.
+        if not command.startswith("m\nd\n"):
+            calls.append(command)
+        return send(client, command, *args, **kwargs)
+
+    monkeypatch.setattr(GatewayClient, "send_command", counted)
+    counts = []
+    for files in (3, 23):
+        if files > 3:
+            spark.sql(f"INSERT INTO {table.name} SELECT id, concat('day', id % 20) FROM range(1000, 1400)")
+            spark.sql(f"DELETE FROM {table.name} WHERE k % 3 = 0")
+        java = table.java
+        calls.clear()
+        live = list(live_data_files(spark._jvm, java, java.currentSnapshot().snapshotId()))
+        counts.append((len(live), len(calls)))
+    (few, before), (many, after) = counts
+    assert many >= few + 10
+    assert after <= before
 
 
 def test_an_older_snapshot_has_its_own_files(spark: Any, tmp_path: Path) -> None:

@@ -10,8 +10,12 @@ from typing import Any, Final
 from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.lake.iceberg.java import iceberg_class, lake_errors
+from fluss_tiering.lake.iceberg.metadata.jvm_functions import functions_of
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, LiveDataFile, VectorPlace
 
+_AT_ONCE: Final = 1000
+"""So many files are described at once. Each takes about a kilobyte."""
+_NULL: Final = "null"
 _LEVEL: Final = 1
 """The level of the compression, the fastest."""
 _EQUALITY: Final = "equality-deletes"
@@ -22,7 +26,7 @@ _TOTAL_DELETE_FILES: Final = "total-delete-files"
 def live_data_files(
     jvm: JVMView, table: JavaObject, snapshot_id: int | None, where: JavaObject | None = None
 ) -> Iterator[LiveDataFile]:
-    """Yield the data files of a snapshot. It takes some calls into the JVM for each file, and none for a row.
+    """Yield the data files of a snapshot. It takes some calls into the JVM for a thousand files.
 
     Args:
         jvm: The JVM of the Spark session.
@@ -36,7 +40,6 @@ def live_data_files(
     if snapshot_id is None:
         return
     with lake_errors(f"list the data files of the lake table {table.name()}"):
-        described = _Descriptions(jvm, table, snapshot_id)
         scan = table.newScan().useSnapshot(snapshot_id)
         tasks = (scan if where is None else scan.filter(where)).planFiles()
         try:
@@ -44,36 +47,57 @@ def live_data_files(
             listed = iceberg_class(jvm, "relocated.com.google.common.collect.Lists").newArrayList(tasks)
         finally:
             tasks.close()
-        for number in range(listed.size()):
-            yield described.data_file(listed.get(number))
+        size = int(listed.size())
+        if not size:
+            return
+        has_deletes = table.snapshot(snapshot_id).summary().get(_TOTAL_DELETE_FILES) != "0"
+        described = _Descriptions(jvm, table.specs())
+        for start in range(0, size, _AT_ONCE):
+            part = jvm.java.util.ArrayList(listed.subList(start, min(start + _AT_ONCE, size)))
+            yield from described.data_files(part, has_deletes=has_deletes)
 
 
 class _Descriptions:
-    """Describes files with few calls into the JVM. A delete file that many data files have is described once."""
+    """Describes files, with some calls into the JVM for each list of them.
 
-    def __init__(self, jvm: JVMView, table: JavaObject, snapshot_id: int) -> None:
-        self._parser = iceberg_class(jvm, "ContentFileParser")
-        self._util = iceberg_class(jvm, "util.ContentFileUtil")
-        self._has_deletes = table.snapshot(snapshot_id).summary().get(_TOTAL_DELETE_FILES) != "0"
-        self._specs = table.specs()
-        self._spec = table.spec() if self._specs.size() == 1 else None
+    Args:
+        jvm: The JVM.
+        specs: The partition specs of the table by their ids.
+    """
+
+    def __init__(self, jvm: JVMView, specs: JavaObject) -> None:
+        self._jvm = jvm
+        self._specs = specs
+        self._functions = functions = functions_of(jvm)
+        to_json = functions.static("ContentFileParser", "toJson", "java.lang.String", "ContentFile", "PartitionSpec")
+        self._json = functions.looked_up(to_json, functions.method("ContentFile", "specId", "int"), specs)
+        self._referenced = functions.static(
+            "util.ContentFileUtil", "referencedDataFileLocation", "java.lang.String", "DeleteFile"
+        )
+        self._file = functions.method("ContentScanTask", "file", "ContentFile")
+        self._deletes_of = functions.chain(
+            functions.method("FileScanTask", "deletes", "java.util.List"),
+            functions.constructor("java.util.ArrayList", "java.util.Collection"),
+        )
         self._deletes: dict[str, LakeFile | None] = {}
         self._fields: dict[int, list[str]] = {}
 
-    def data_file(self, task: JavaObject) -> LiveDataFile:
-        """Return the data file of a scan task."""
-        described = json.loads(self._json(task.file()))
-        deletes = self._delete_files(task) if self._has_deletes else []
-        by_position = tuple(each for each in deletes if each is not None)
-        return LiveDataFile(
-            described["file-path"],
-            _partition(described, self._partition_fields(described["spec-id"])),
-            described["record-count"],
-            by_position,
-            len(by_position) < len(deletes),
-            described["spec-id"],
-            described["file-format"].upper(),
-        )
+    def data_files(self, tasks: JavaObject, *, has_deletes: bool) -> Iterator[LiveDataFile]:
+        """Yield the data files of scan tasks."""
+        texts = self._functions.texts(tasks, self._functions.chain(self._file, self._json))
+        deletes_of = self._delete_files(tasks) if has_deletes else [[]] * len(texts)
+        for text, deletes in zip(texts, deletes_of, strict=True):
+            described = json.loads(text)
+            by_position = tuple(each for each in deletes if each is not None)
+            yield LiveDataFile(
+                described["file-path"],
+                _partition(described, self._partition_fields(described["spec-id"])),
+                described["record-count"],
+                by_position,
+                len(by_position) < len(deletes),
+                described["spec-id"],
+                described["file-format"].upper(),
+            )
 
     def _partition_fields(self, spec_id: int) -> list[str]:
         """Return the ids of the partition fields of a spec, in their order."""
@@ -81,31 +105,31 @@ class _Descriptions:
             self._fields[spec_id] = [str(field.fieldId()) for field in self._specs.get(spec_id).fields()]
         return self._fields[spec_id]
 
-    def _delete_files(self, task: JavaObject) -> list[LakeFile | None]:
-        """Return the live delete files of a scan task; None for each one with equality deletes."""
-        listed = task.deletes()
-        # To iterate over a Java list costs an exception of the JVM, which takes ten times as long as all calls here.
-        return [self._delete_file(listed.get(number)) for number in range(listed.size())]
+    def _delete_files(self, tasks: JavaObject) -> list[list[LakeFile | None]]:
+        """Return the live delete files of each scan task; None for each one with equality deletes."""
+        numbers = self._jvm.java.util.LinkedHashMap()
+        self._functions.replace_all(tasks, self._deletes_of)
+        self._functions.replace_all_in_each(tasks, self._functions.numbering(numbers))
+        distinct = self._jvm.java.util.ArrayList(numbers.keySet())
+        texts = self._functions.texts(distinct, self._json)
+        # The descriptions of older files do not say it, but their bounds do.
+        referenced = self._functions.texts(distinct, self._referenced)
+        found = list(map(self._delete_file, texts, referenced))
+        return [[found[number] for number in of_task] for of_task in json.loads(str(tasks.toString()))]
 
-    def _delete_file(self, file: JavaObject) -> LakeFile | None:
-        location = str(file.location())
+    def _delete_file(self, text: str, referenced: str) -> LakeFile | None:
+        described: Mapping[str, Any] = json.loads(text)
+        location = described["file-path"]
         if location in self._deletes:
             return self._deletes[location]
-        text = self._json(file)
-        described: Mapping[str, Any] = json.loads(text)
         if described["content"] == _EQUALITY:
             self._deletes[location] = None
             return None
-        referenced = described.get("referenced-data-file") or self._util.referencedDataFileLocation(file)
-        delete_file = _delete_file(text, described, referenced)
+        delete_file = _delete_file(text, described, None if referenced == _NULL else referenced)
         # A Puffin file may have the vectors of several data files, of which each is another delete file.
         if delete_file.vector is None:
             self._deletes[location] = delete_file
         return delete_file
-
-    def _json(self, file: JavaObject) -> str:
-        spec = self._specs.get(file.specId()) if self._spec is None else self._spec
-        return str(self._parser.toJson(file, spec))
 
 
 def _delete_file(text: str, described: Mapping[str, Any], referenced: str | None) -> LakeFile:
@@ -120,7 +144,7 @@ def _delete_file(text: str, described: Mapping[str, Any], referenced: str | None
         described["file-size-in-bytes"],
         FileMetrics(described["record-count"]),
         packed=zlib.compress(text.encode(), _LEVEL),
-        referenced=() if referenced is None else (str(referenced),),
+        referenced=() if referenced is None else (referenced,),
         vector=vector,
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.lake.iceberg.java import iceberg_class
+from fluss_tiering.lake.iceberg.metadata.jvm_functions import functions_of
 
 
 class ManifestFiles:
@@ -28,14 +29,15 @@ class ManifestFiles:
         self._name = str(uuid.uuid4())
         self.locations: list[str] = []
 
-    def write(self, files: Iterable[JavaObject]) -> JavaObject:
+    def write(self, lists: Iterable[JavaObject]) -> JavaObject:
         """Write data files, which are Iceberg's own objects, into a new manifest, and return it.
 
         Args:
-            files: One file or more, all of one partition spec, which need not be the table's default one.
+            lists: Lists of files, which are not empty. There is one list or more, and all files are of one partition
+                spec, which need not be the table's default one.
         """
-        # They are described one after the other: held all at once, they take much memory.
-        rest = iter(files)
+        # One list is made after the other: held all at once, the files take much memory.
+        rest = iter(lists)
         first = next(rest)
         operations = self._table.operations()
         location = operations.metadataFileLocation(f"{self._name}-files-{len(self.locations)}.avro")
@@ -43,13 +45,15 @@ class ManifestFiles:
         # Without the id of a snapshot, the files get that of the snapshot to which the manifest is appended.
         writer = iceberg_class(self._jvm, "ManifestFiles").write(
             operations.current().formatVersion(),
-            self._table.specs().get(first.specId()),
+            self._table.specs().get(first.get(0).specId()),
             self._table.io().newOutputFile(location),
             None,
         )
+        functions = functions_of(self._jvm)
+        add = functions.method("ManifestWriter", "add", "void", "ContentFile").bindTo(writer)
         try:
-            for file in itertools.chain([first], rest):
-                writer.add(file)
+            for files in itertools.chain([first], rest):
+                functions.for_each(files, add)
         finally:
             writer.close()
         return writer.toManifestFile()
