@@ -11,7 +11,7 @@ from fluss_tiering.cli.main import main
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
-from fluss_tiering.spark.options import parse_arguments
+from fluss_tiering.spark.options import TierOptions, parse_arguments
 from waiting import wait_until
 
 
@@ -133,6 +133,33 @@ def test_the_command_refuses_maintenance_that_would_never_or_always_run(monkeypa
         main()
     assert end.value.code == 2
     assert told in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_drain_that_follows_starts_spark_to_maintain_a_lake_to_which_nobody_writes(
+    tiering: Tiering, monkeypatch, asks
+):
+    table = tiering.table(properties={"table.datalake.auto-compaction": str(asks).lower()})
+    never_tiered = tiering.table(properties={"table.datalake.auto-compaction": "true"})
+    tiering.write(table, named(range(3), "row"))
+    tiering.tier(table)
+    started = []
+
+    class Started:
+        def __init__(self, *_: object, **__: object) -> None:
+            started.append(time.monotonic())
+
+        def drain(self, _: object) -> list:
+            return []
+
+    monkeypatch.setattr(application, "_Application", Started)
+    paths = (table.path, never_tiered.path)
+    options = TierOptions(tiering.target, paths, drain=True, follow=True, time_budget="4s", maintenance_interval="1s")
+    began = time.monotonic()
+    assert application.run(options) == []
+    assert bool(started) is asks
+    # It is not the first thing that is done.
+    assert all(each - began >= 1 for each in started)
 
 
 def due_table(tiering: Tiering, **options: bool):

@@ -124,18 +124,23 @@ def tier(
             )
         return
     from fluss_tiering.spark import application  # noqa: PLC0415 - Spark and pyarrow, for this command only
+    from fluss_tiering.spark.ended import SparkEndedError  # noqa: PLC0415
     from fluss_tiering.spark.round.progress import LogProgress  # noqa: PLC0415
 
     # Bars are for terminals only.
     progress = None if output.error_console.is_terminal else LogProgress(output.print_progress)
     maintained: list[Maintenance] = []
-    results = application.run(
-        what,
-        progress=progress,
-        starting=lambda: print_start(what.master),
-        # A drain may go on for months: only what is printed at its end is kept.
-        maintained=maintained.append if json else lambda done: None,
-    )
+    try:
+        results = application.run(
+            what,
+            progress=progress,
+            starting=lambda: print_start(what.master),
+            # A drain may go on for months: only what is printed at its end is kept.
+            maintained=maintained.append if json else lambda done: None,
+        )
+    except SparkEndedError as error:
+        output.print_error(error.message)
+        raise typer.Exit(application.EXIT_INTERRUPTED) from None
     if json:
         output.print_json(_all_as_json(results, maintained))
     else:

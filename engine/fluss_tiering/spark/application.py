@@ -29,10 +29,10 @@ from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.drain import Drain, DrainLimits, PendingTables
-from fluss_tiering.spark.ended import spark_ended_error, spark_has_ended
+from fluss_tiering.spark.ended import SparkEndedError, spark_has_ended
 from fluss_tiering.spark.maintenance.background import BackgroundMaintenance
 from fluss_tiering.spark.maintenance.maintain import Maintenance
-from fluss_tiering.spark.maintenance.plan import MaintenanceLimits
+from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, tables_to_maintain
 from fluss_tiering.spark.maintenance.words import done_text
 from fluss_tiering.spark.options import TierOptions, parse_arguments
 from fluss_tiering.spark.retrying_client import RetryingClient
@@ -82,9 +82,9 @@ def run(
         maintained: Takes the result of each maintenance between rounds that changed a lake table, in another thread.
 
     Raises:
-        FlussTieringError: UNAVAILABLE if the server cannot be reached, or Spark does not start or ends by itself during
-            a drain; TABLE_NOT_EXIST if the only table, or a table of a drain, does not exist; INVALID_REQUEST if an
-            option is wrong.
+        SparkEndedError: if Spark ends by itself during a drain.
+        FlussTieringError: UNAVAILABLE if the server cannot be reached, or Spark does not start; TABLE_NOT_EXIST if the
+            only table, or a table of a drain, does not exist; INVALID_REQUEST if an option is wrong.
     """
     with ExitStack() as stack:
         client = stack.enter_context(TieringClient(options.server))
@@ -93,8 +93,8 @@ def run(
             client.get_tables(options.tables)
             done: dict[TablePath, TableResult] = {}
             if spark is None and not under_spark_submit():
-                done, options = _before_spark(client, options)
-                if not _is_pending(client, options.tables):
+                done, options, needs_spark = _before_spark(client, options)
+                if not needs_spark:
                     return [done[path] for path in sorted(done)]
             drained = _Application(options, client, stack, spark, progress, starting=starting).drain(maintained)
             later = {each.path: each for each in drained}
@@ -208,7 +208,7 @@ class _Application:
         with self._stopped_by_signal():
             results = Drain(pending, tier, limits, self._idle_work(maintained)).run(threads, self._stopped)
         if self._spark_ended():
-            raise spark_ended_error()
+            raise SparkEndedError()
         return results
 
     def _idle_work(self, maintained: Callable[[Maintenance], None]) -> BackgroundMaintenance | None:
@@ -286,6 +286,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     try:
         results = run(options)
+    except SparkEndedError as error:
+        logger.error("%s", error.message)
+        return EXIT_INTERRUPTED
     except FlussTieringError as error:
         logger.error("%s", error.message)
         return EXIT_CANNOT_START
@@ -338,27 +341,46 @@ def _without_spark(
     }
 
 
-def _before_spark(client: TieringClient, options: TierOptions) -> tuple[dict[TablePath, TableResult], TierOptions]:
-    """Run the rounds of a drain that need no Spark. One that follows waits until a pending table needs Spark.
+def _before_spark(
+    client: TieringClient, options: TierOptions
+) -> tuple[dict[TablePath, TableResult], TierOptions, bool]:
+    """Run the rounds of a drain that need no Spark. One that follows waits until a table needs Spark.
+
+    That is a pending table, or one to be maintained after nothing has been pending for the interval of maintenance.
 
     Returns:
-        The outcomes, and the options with the time that is left.
+        The outcomes, the options with the time that is left, and whether Spark is needed.
     """
     if not options.follow:
-        return _without_spark(client, options, options.tables), options
+        done = _without_spark(client, options, options.tables)
+        return done, options, _is_pending(client, options.tables)
     budget_s = math.inf if options.time_budget is None else parse_duration_ms(options.time_budget) / 1000
-    began, done = time.monotonic(), dict[TablePath, TableResult]()
+    began, done, needs_spark = time.monotonic(), dict[TablePath, TableResult](), False
+    interval_s = parse_duration_ms(options.maintenance_interval) / 1000
+    next_look = began + interval_s
     waiting = RetryingClient(options.server, stopped=threading.Event())
     with waiting, PendingTables(waiting, options.tables) as pending:
-        while (left_s := began + budget_s - time.monotonic()) > 0:
+        while not needs_spark and (left_s := began + budget_s - time.monotonic()) > 0:
             if pending.longest_waiting():
                 done |= _without_spark(waiting, options, options.tables)
-                if _is_pending(waiting, options.tables):
-                    break
-            pending.wait(min(_LOOK_S, left_s))
-    if options.time_budget is None:
-        return done, options
-    return done, replace(options, time_budget=f"{max(0, round(left_s * 1000))}ms")
+                needs_spark = _is_pending(waiting, options.tables)
+            elif time.monotonic() >= next_look:
+                next_look += interval_s
+                needs_spark = _has_lake_to_maintain(waiting, options.tables)
+            if not needs_spark:
+                pending.wait(min(_LOOK_S, left_s))
+    if options.time_budget is not None:
+        options = replace(options, time_budget=f"{max(0, round(left_s * 1000))}ms")
+    return done, options, needs_spark
+
+
+def _has_lake_to_maintain(client: TieringClient, paths: Sequence[TablePath]) -> bool:
+    """Return whether the options of a table ask for maintenance, and something of it is in the lake."""
+    return any(
+        client.lake_snapshot(table.path) is not None
+        for table, _ in tables_to_maintain(client, ())
+        if not paths or table.path in paths
+    )
 
 
 def _is_pending(client: TieringClient, paths: Sequence[TablePath]) -> bool:

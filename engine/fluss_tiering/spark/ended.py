@@ -60,6 +60,8 @@ def _text(failure: Py4JError | PySparkException) -> str:
     return "\n".join(f"{each.getClass().getName()}: {each.getMessage()}" for each in causes(failure))
 
 
-def spark_ended_error() -> FlussTieringError:
-    """Return the error of an application whose Spark has ended."""
-    return FlussTieringError(ErrorCode.UNAVAILABLE, _ENDED)
+class SparkEndedError(FlussTieringError):
+    """Says that the application ends because its Spark has ended. It is an interruption and no failure."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.UNAVAILABLE, _ENDED)

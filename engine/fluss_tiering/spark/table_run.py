@@ -13,7 +13,7 @@ from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, Claim, HeartbeatEntry, TieringState
-from fluss_tiering.spark.ended import spark_ended_error, tells_end_of_spark
+from fluss_tiering.spark.ended import SparkEndedError, tells_end_of_spark
 from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease
@@ -88,7 +88,7 @@ class TableRun:
             self._services.progress.step(table.path, "claiming")
             # The round could only be interrupted.
             if self._has_spark_ended():
-                raise spark_ended_error()
+                raise SparkEndedError()
             claim = self._claim(table)
         except FlussTieringError as error:
             result = TableResult(
@@ -187,7 +187,7 @@ class TableRun:
             return _text(guard.lost), True
         told_to_stop = self._stopped.is_set()
         if self._has_spark_ended(failure):
-            return _text(spark_ended_error()), True
+            return _text(SparkEndedError()), True
         if told_to_stop:
             return _text(cancelled_error()), True
         return _text(failure), isinstance(failure, FlussTieringError) and failure.code in _LOST
