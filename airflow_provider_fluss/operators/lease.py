@@ -151,7 +151,7 @@ def _require_tiered(tables: Sequence[TableInfo]) -> None:
 def _submit_state(context: Context) -> SubmitState | None:
     """Return what the submit task of this lease may still do, or None if it runs after this task or is not known."""
     task: Any = context.get("task")
-    if task is None or _is_submit(task):
+    if task is None or _is_round(task):
         return None
     key = TaskInstanceKey.of(context["ti"])
     states = []
@@ -168,7 +168,20 @@ def _submit_state(context: Context) -> SubmitState | None:
 def _is_submit(task: object) -> bool:
     from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator  # noqa: PLC0415
 
-    return issubclass(getattr(task, "operator_class", type(task)), FlussTieringSparkOperator)
+    # The operator for all submits under a lease of its own.
+    return issubclass(_class_of(task), FlussTieringSparkOperator) and not _is_round(task)
+
+
+def _is_round(task: object) -> bool:
+    from airflow_provider_fluss.operators.round import FlussTieringOperator  # noqa: PLC0415
+
+    return issubclass(_class_of(task), FlussTieringOperator)
+
+
+def _class_of(task: object) -> type:
+    """Return the class of an operator, also of one that is mapped."""
+    found: type = getattr(task, "operator_class", type(task))
+    return found
 
 
 class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):

@@ -46,7 +46,8 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
     try of the submit task may tier it. If the server is unavailable, the sensor waits for it for `unavailable_timeout`.
 
     A person who marks the waiting sensor as failed or as success stops the rounds, and the submit task then fails with
-    this reason. A person who only clears it stops nothing.
+    this reason. A person who only clears it stops nothing. With `mode="reschedule"`, no process runs between two pokes.
+    A mark stops nothing then, and the rounds go on until the submit task ends. Mark the submit task as failed instead.
 
     An outlet that is an `AssetAlias` gets an event for each table with new rows, and an outlet that is the asset of a
     table gets the details of its round. With its provider installed, OpenLineage learns of each round.

@@ -19,6 +19,7 @@ COLUMNS = (
     "c CHAR(2)",
     "note STRING",
     "large DECIMAL(38, 0)",
+    "fl FLOAT",
 )
 NAMES = [each.split()[0] for each in COLUMNS]
 
@@ -38,14 +39,20 @@ def row(**values: str) -> str:
     [
         ("id", "9999999999", "a whole number from -2147483648 to 2147483647 (INT NOT NULL)"),
         ("d", "1.234", "a number with up to 3 digits before the point and up to 2 after it (DECIMAL(5, 2))"),
+        ("d", "-1000.00", "a number with up to 3 digits"),
         ("d", "9" * 50, "a number with up to 3 digits"),
         ("large", "1" + "0" * 38, "a number with up to 38 digits before the point and up to 0 after it"),
         ("b", "00", "2 bytes, each as two hexadecimal digits (BINARY(2))"),
         ("b", "xy", "2 bytes"),
-        ("x", "y", "a number, for example 1.5 (DOUBLE)"),
+        ("x", "y", "a number from -1.7976931348623157e308 to 1.7976931348623157e308, inf, -inf or nan (DOUBLE)"),
+        ("x", "1e400", "a number from -1.7976931348623157e308"),
+        ("fl", "1e39", "a number from -3.4028235e38 to 3.4028235e38, inf, -inf or nan (FLOAT)"),
+        ("fl", "-3.4028236e38", "a number from -3.4028235e38"),
         ("f", "maybe", "true or false (BOOLEAN)"),
         ("s", "300", "a whole number from -128 to 127 (TINYINT)"),
-        ("l", "2026-01-01T00:00:00Z", "a date and a time in UTC that names no time zone"),
+        ("l", "2026-01-01T00:00:00+01:00", "a date and a time in UTC, for example 2026-01-31 12:30:00Z"),
+        ("l", "999999-01-01 00:00:00", "a date and a time in UTC"),
+        ("day", "12345-13-01", "a date, for example 2026-01-31"),
         ("t", "it's noon", "a time of day, for example 12:30:00"),
         ("day", "noon", "a date, for example 2026-01-31"),
         ("c", "abc", "a text of up to 2 characters (CHAR(2))"),
@@ -66,19 +73,63 @@ def test_a_missing_value_is_told(command, typed, tmp_path):
     assert command("put", typed, path).refuses(2, "line 3, column 'id': there is no value: expected a whole number")
 
 
+@pytest.mark.parametrize("column", [name for name in NAMES if name not in {"b", "c", "note"}])
+def test_an_empty_text_is_refused_in_a_column_without_text(command, typed, tmp_path, column):
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([",".join(NAMES), row(**{column: '""'})]))
+    said = command("put", typed, path)
+    assert said.refuses(2, f"line 2, column '{column}': '' does not fit", "or nothing without quotes for NULL")
+
+
+def test_a_value_in_quotes_is_not_null(command, typed, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([",".join(NAMES), row(s="NA"), row(s='"NA"')]))
+    assert command("put", typed, path, "--null-value", "NA").refuses(2, "line 3, column 's': 'NA' does not fit")
+
+
+def test_infinity_and_nan_are_taken_by_name(command, client, typed, tmp_path):
+    path = tmp_path / "rows.csv"
+    rows = [row(x=name, fl=name) for name in ("inf", "-inf", "nan", " Infinity", "-INF", "1e-60", "3.4028235e38")]
+    path.write_text("\n".join([",".join(NAMES), *rows]))
+    assert "Appended 7 rows" in command("put", typed, path).out
+    assert [line.split(",") for line in command("scan", typed, "--columns", "x,fl").out.splitlines()[1:]] == [
+        ["inf", "inf"],
+        ["-inf", "-inf"],
+        ["nan", "nan"],
+        ["inf", "inf"],
+        ["-inf", "-inf"],
+        ["1e-60", "0"],
+        ["3.4028235e+38", "3.4028235e+38"],
+    ]
+
+
 def test_text_that_is_not_utf8_is_told(command, typed, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes(f"{','.join(NAMES)}\n{row(note='x')}\n".encode().replace(b"x", b"\xff"))
     assert command("put", typed, path).refuses(2, "line 2, column 'note'", "expected text in UTF-8 (STRING)")
 
 
-def test_the_line_is_right_in_a_later_block_of_a_file(command, typed, tmp_path):
+def test_the_line_is_right_in_a_later_block_of_a_file(command, typed, tmp_path, monkeypatch):
     path = tmp_path / "rows.csv"
     lines = 40_000
-    # pyarrow reads blocks of a mebibyte.
+    monkeypatch.setattr(files, "_READ", files.pa.csv.ReadOptions(use_threads=False, block_size=2**20))
     path.write_text(f"{','.join(NAMES)}\n" + f"{row(note='x' * 40)}\n" * lines + f"{row(c='abc')}\n")
     assert path.stat().st_size > 2 * 2**20
     assert command("put", typed, path).refuses(2, f"line {lines + 2}, column 'c': 'abc' does not fit")
+
+
+def test_the_line_is_right_in_a_file_of_one_column_whose_empty_lines_are_rows(command, table, tmp_path):
+    command("tables", "create", table, "-c", "n INT")
+    path = tmp_path / "rows.csv"
+    path.write_text("n\n1\n\n\nx\n")
+    assert command("put", table, path).refuses(2, "line 5, column 'n': 'x' does not fit")
+
+
+def test_empty_lines_of_a_column_without_null_are_no_rows(command, table, tmp_path):
+    command("tables", "create", table, "-c", "n INT NOT NULL")
+    path = tmp_path / "rows.csv"
+    path.write_text("n\n1\n\n2\n\n")
+    assert "Appended 2 rows" in command("put", table, path).out
 
 
 def test_a_long_value_is_cut(command, typed, tmp_path):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from fluss_tiering.cli import files
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.server.store.note import StoreKind, StoreNote
 from fluss_tiering.storage.data_dir import DataDir
@@ -100,11 +101,11 @@ def test_csv_is_read_as_the_tables_types(command, client, table, tmp_path):
     assert log_end(client, table) == 2
 
 
-def test_values_of_a_long_csv_file_may_have_several_lines(command, table, tmp_path):
+def test_values_of_a_long_csv_file_may_have_several_lines(command, table, tmp_path, monkeypatch):
     command("tables", "create", table, "-c", "id INT", "-c", "note STRING")
     notes = {number: f"{'first ' * 100}{number}\n7,second" for number in range(3000)}
     rows = tmp_path / "rows.csv"
-    # pyarrow reads a file in pieces of 1 MiB.
+    monkeypatch.setattr(files, "_READ", files.pa.csv.ReadOptions(use_threads=False, block_size=2**20))
     rows.write_text("id,note\n" + "".join(f'{number},"{note}"\n' for number, note in notes.items()))
     assert "Appended 3,000 rows" in command("put", table, rows).out
     lines = command("scan", table, "--format", "json").out.splitlines()
@@ -118,7 +119,7 @@ def test_csv_has_bytes_in_hexadecimal(command, client, table, tmp_path):
     assert "Appended 2 rows" in command("put", table, rows).out
     assert [json.loads(line) for line in command("scan", table, "--format", "json").out.splitlines()] == [
         {"mac": "00ff", "blob": "002c0aff", "noon": "12:00:00.001"},
-        {"mac": None, "blob": None, "noon": None},
+        {"mac": None, "blob": "", "noon": None},
     ]
     for wrong, word in (("0", "hexadecimal"), ("xy", "hexadecimal"), ("00", "2 bytes")):
         rows.write_text(f"mac,blob,noon\n{wrong},,\n")

@@ -13,6 +13,7 @@ from airflow_provider_fluss.operators.lease import (
     FlussAcquireKvSnapshotLeaseOperator,
     FlussReleaseKvSnapshotLeaseOperator,
 )
+from airflow_provider_fluss.operators.round import FlussTieringOperator
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
@@ -101,6 +102,25 @@ def test_an_attempt_goes_on_while_its_submit_task_may_use_it_and_nobody_else_wil
     driver.fail_round(first, table, "the JVM was killed")
     task_states["submit"] = state
     assert (acquire.execute(found)["attempt_token"] == first["attempt_token"]) is goes_on
+
+
+def test_an_operator_for_all_behind_the_acquire_task_is_not_its_submit_task(new_table, driver, context, task_states):
+    table = new_table()
+    with DAG("dag"):
+        acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=[table])
+        submit = FlussTieringSparkOperator(task_id="submit", lease=acquire.output)
+        acquire >> FlussTieringOperator(task_id="other", tables=["db.other"])
+        acquire >> FlussTieringOperator.partial(task_id="mapped").expand(tables=[["db.other"]])
+    found = {**context("acquire"), "task": acquire}
+    task_states.update({submit.task_id: None, "other": None, "mapped_0": None})
+    first = acquire.execute(found)
+    driver.tier(first, table)
+    task_states.update({submit.task_id: None, "other": "success", "mapped_0": "success"})
+    assert acquire.execute(found)["attempt_token"] > first["attempt_token"]
+    second = acquire.execute(found)
+    driver.fail_round(second, table, "the JVM was killed")
+    task_states.update({submit.task_id: "up_for_retry", "other": None, "mapped_0": None})
+    assert acquire.execute(found) == second
 
 
 def test_a_cleared_acquire_of_a_table_that_was_made_anew_asks_to_clear_the_submit_task(  # D60

@@ -7,6 +7,7 @@ mounted: `[api] base_url` may have a path, and a proxy may cut it off or not.
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import urljoin
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, status
 from fastapi.exception_handlers import http_exception_handler, request_validation_exception_handler
@@ -93,7 +94,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
     """Answer with a page that says why; with JSON to a program."""
     assert isinstance(error, AnyHttpException)  # noqa: S101 - the handler is registered for it alone
     if "text/html" in request.headers.get("accept", ""):
-        return refusal(error.status_code, str(error.detail), str(request.url))
+        return refusal(error.status_code, str(error.detail), _after_login(request))
     return await http_exception_handler(request, error)
 
 
@@ -102,5 +103,11 @@ async def _refuse_input(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - the handler is registered for it alone
     if "text/html" in request.headers.get("accept", ""):
         wrong = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
-        return refusal(status.HTTP_422_UNPROCESSABLE_ENTITY, f"This cannot be read. {wrong}", str(request.url))
+        return refusal(status.HTTP_422_UNPROCESSABLE_ENTITY, f"This cannot be read. {wrong}", _after_login(request))
     return await request_validation_exception_handler(request, error)
+
+
+def _after_login(request: Request) -> str:
+    """Return where the login leads: back to a page, or to the list of tables, since it cannot send a form again."""
+    asked = str(request.url)
+    return asked if request.method == "GET" else urljoin(asked, "./")

@@ -23,6 +23,7 @@ _QUOTED: Final = re.compile(r"(?:invalid value|Error converting|offset in) '(?P<
 _COUNT: Final = re.compile(r"Row #(?P<row>\d+): Expected (?P<expected>\d+) columns, got (?P<found>\d+)")
 _SHOWN: Final = 100
 """How many characters of a value an error shows at most."""
+_EMPTY: Final = "'' does not fit"
 _REMEMBERED: Final = 65_536
 """How many bytes of standard input are kept, in which the names of the columns are looked for."""
 
@@ -32,14 +33,14 @@ _EXPECTED: Final[Mapping[DataTypeRoot, str]] = {
     DataTypeRoot.SMALLINT: "a whole number from -32768 to 32767",
     DataTypeRoot.INT: "a whole number from -2147483648 to 2147483647",
     DataTypeRoot.BIGINT: "a whole number from -9223372036854775808 to 9223372036854775807",
-    DataTypeRoot.FLOAT: "a number, for example 1.5",
-    DataTypeRoot.DOUBLE: "a number, for example 1.5",
+    DataTypeRoot.FLOAT: "a number from -3.4028235e38 to 3.4028235e38, inf, -inf or nan",
+    DataTypeRoot.DOUBLE: "a number from -1.7976931348623157e308 to 1.7976931348623157e308, inf, -inf or nan",
     DataTypeRoot.STRING: "text in UTF-8",
     DataTypeRoot.BYTES: "bytes as pairs of hexadecimal digits, for example 00ff",
     DataTypeRoot.DATE: "a date, for example 2026-01-31",
     DataTypeRoot.TIME: "a time of day, for example 12:30:00",
     DataTypeRoot.TIMESTAMP: "a date and a time without a time zone, for example 2026-01-31 12:30:00",
-    DataTypeRoot.TIMESTAMP_LTZ: "a date and a time in UTC that names no time zone, for example 2026-01-31 12:30:00",
+    DataTypeRoot.TIMESTAMP_LTZ: "a date and a time in UTC, for example 2026-01-31 12:30:00Z or 2026-01-31 12:30:00",
 }
 
 
@@ -84,10 +85,12 @@ class CsvPlaces:
     Attributes:
         source: The file, or standard input.
         columns: The columns of the table.
+        has_empty_rows: Whether an empty line is a row.
     """
 
     source: Path | RememberedInput
     columns: tuple[Column, ...]
+    has_empty_rows: bool = False
 
     def of_error(self, reason: str) -> str:
         """Return an error of pyarrow with the name of the column, the line of the file and what is expected."""
@@ -105,7 +108,7 @@ class CsvPlaces:
         place, value = self._place(int(match["row"]), index) if match["row"] else ("", None)
         if quoted := _QUOTED.search(match["reason"]):
             value = quoted["value"]
-        return self._said(place, names[index], f"{_shown(value)} does not fit" if value else match["reason"])
+        return self._said(place, names[index], match["reason"] if value is None else f"{_shown(value)} does not fit")
 
     def of_value(self, error: WrongValueError, before: int) -> str:
         """Return what is wrong with a value of a batch.
@@ -122,6 +125,8 @@ class CsvPlaces:
     def _said(self, place: str, name: str, what: str) -> str:
         kinds = [column.data_type for column in self.columns if column.name == name]
         expected = f": expected {_expected(kinds[0])} ({kinds[0]})" if kinds else ""
+        if what == _EMPTY:
+            expected += ", or nothing without quotes for NULL"
         return f"{place and f'{place}, '}column {name!r}: {what}{expected}"
 
     def _place(self, row: int, column: int | None = None) -> tuple[str, str | None]:
@@ -131,7 +136,7 @@ class CsvPlaces:
         """
         if isinstance(self.source, Path) and self.source.is_file():
             with self.source.open(encoding="utf-8", errors="replace", newline="") as file, suppress(csv.Error):
-                for line, values in itertools.islice(_rows_with_lines(file), row - 1, row):
+                for line, values in itertools.islice(_rows_with_lines(file, self.has_empty_rows), row - 1, row):
                     is_there = column is not None and column < len(values)
                     return f"line {line}", values[column or 0] if is_there else None
         return f"row {row} (row 1 has the names)", None
@@ -152,12 +157,12 @@ def unreadable_columns(columns: Iterable[Column]) -> str | None:
     return f"CSV cannot hold values of {', '.join(found)}: expected a Parquet file" if found else None
 
 
-def _rows_with_lines(file: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row with the number of the line that it begins on, from 1. Empty lines are no rows."""
+def _rows_with_lines(file: Iterable[str], has_empty_rows: bool) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row with the number of the line that it begins on, from 1."""
     reader = csv.reader(file)
     begin = 1
     for row in reader:
-        if row:
+        if row or has_empty_rows:
             yield begin, row
         begin = reader.line_num + 1
 

@@ -30,8 +30,8 @@ def check_values(rows: pa.RecordBatch, columns: Sequence[Column]) -> None:
             _refuse_first(pc.greater(pc.utf8_length(values), kind.length), column.name, values)
         if kind.root is DataTypeRoot.DECIMAL:
             # The reader checks only that a number fits into 128 bits.
-            limit = pa.scalar(Decimal(10) ** (kind.precision - kind.scale))
-            _refuse_first(pc.greater_equal(pc.abs(values), limit), column.name, values)
+            largest = pa.scalar(Decimal((0, (9,) * kind.precision, -kind.scale)), values.type)
+            _refuse_first(pc.greater(pc.abs(values), largest), column.name, values)
 
 
 def _refuse_first(wrong: pa.BooleanArray, name: str, values: pa.Array) -> None:

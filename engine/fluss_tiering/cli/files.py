@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from fluss_tiering.cli import hexadecimal
 from fluss_tiering.cli.csv_errors import CsvPlaces, RememberedInput, WrongValueError, unreadable_columns
+from fluss_tiering.cli.csv_texts import from_texts, schema_of_texts
 from fluss_tiering.cli.csv_values import check_values
-from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
 
@@ -26,8 +25,9 @@ STANDARD_INPUT: Final = Path("-")
 """The name by which a command reads CSV from its standard input."""
 _CSV: Final = ".csv"
 _PARQUET: Final = ".parquet"
-_ONE_THREAD: Final = pa.csv.ReadOptions(use_threads=False)
-"""With several threads, pyarrow does not know the number of a row that it cannot read."""
+_READ: Final = pa.csv.ReadOptions(use_threads=False, block_size=33 * 2**20)
+"""With several threads, pyarrow does not know the number of a row that it cannot read. A row must fit into a block: it
+may have 16 MiB in a request, which are 32 MiB as hexadecimal digits."""
 _WITH_LINES: Final = pa.csv.ParseOptions(newlines_in_values=True)
 """Without this, pyarrow cuts a long file at any end of a line, also at one within quotes."""
 
@@ -42,7 +42,9 @@ def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
         if _kind(path) == _PARQUET:
             schema = pa.parquet.read_schema(path)
         else:
-            with pa.csv.open_csv(path, parse_options=_WITH_LINES, convert_options=_convert(null_values)) as reader:
+            with pa.csv.open_csv(
+                path, read_options=_READ, parse_options=_WITH_LINES, convert_options=_convert(null_values)
+            ) as reader:
                 schema = reader.schema
         _check_names(schema)
         return schema
@@ -51,7 +53,8 @@ def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
 def file_batches(path: Path, columns: Sequence[Column], null_values: list[str]) -> Iterator[pa.RecordBatch]:
     """Return the rows of the file in batches of at most `BATCH_ROWS`.
 
-    Text in a CSV file is read as the types of the columns of the table. Bytes are written in hexadecimal there.
+    Text in a CSV file is read as the types of the columns of the table. Bytes are written in hexadecimal there. One of
+    the null values is NULL if it is not in quotes.
 
     Raises:
         FlussTieringError: INVALID_ROWS if a value cannot be read. The message names the file. Of a CSV file it also
@@ -69,19 +72,19 @@ def file_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
 def _csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) -> Iterator[pa.RecordBatch]:
     if reason := unreadable_columns(columns):
         raise pa.ArrowInvalid(reason)
-    schema = arrow_schema(columns)
     options = _convert(null_values)
-    options.column_types = hexadecimal.schema_of_texts(schema)
+    options.column_types = schema_of_texts(columns)
+    # In a file of one column, an empty line can be a row with NULL.
+    has_empty_rows = len(columns) == 1 and columns[0].data_type.nullable
+    parse = pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=not has_empty_rows)
     source = RememberedInput(sys.stdin.buffer) if path == STANDARD_INPUT else path
-    places = CsvPlaces(source, tuple(columns))
+    places = CsvPlaces(source, tuple(columns), has_empty_rows)
     before = 0
     try:
-        with pa.csv.open_csv(
-            source, read_options=_ONE_THREAD, parse_options=_WITH_LINES, convert_options=options
-        ) as reader:
+        with pa.csv.open_csv(source, read_options=_READ, parse_options=parse, convert_options=options) as reader:
             _check_names(reader.schema)
             for batch in reader:
-                rows = hexadecimal.from_texts(batch, schema)
+                rows = from_texts(batch, columns)
                 check_values(rows, columns)
                 for start in range(0, rows.num_rows, BATCH_ROWS):
                     yield rows.slice(start, BATCH_ROWS)
@@ -99,7 +102,8 @@ def row_count(path: Path) -> int | None:
 
 
 def _convert(null_values: list[str]) -> pa.csv.ConvertOptions:
-    return pa.csv.ConvertOptions(null_values=null_values, strings_can_be_null=True)
+    # As in PostgreSQL's COPY, what is in quotes is never NULL. Otherwise an empty text could not be told from NULL.
+    return pa.csv.ConvertOptions(null_values=null_values, strings_can_be_null=True, quoted_strings_can_be_null=False)
 
 
 def _kind(path: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 
 from fluss_tiering.cli.csv_errors import WrongValueError
-from fluss_tiering.formats.schema import is_bytes
 
 
 def texts(values: pa.Array) -> pa.StringArray:
@@ -13,26 +12,17 @@ def texts(values: pa.Array) -> pa.StringArray:
     return pa.array([None if value is None else value.hex() for value in values.to_pylist()], pa.string())
 
 
-def schema_of_texts(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with text columns instead of bytes columns."""
-    return pa.schema([field.with_type(pa.string()) if is_bytes(field.type) else field for field in schema])
+def bytes_of(name: str, digits: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    """Return the bytes of each text, and null for null.
 
-
-def from_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with bytes in those columns that hold bytes in `schema`.
+    Args:
+        name: The name of the column, for an error.
+        digits: The texts.
+        kind: The Arrow type of the bytes.
 
     Raises:
         WrongValueError: A text is not pairs of hexadecimal digits, or does not have as many bytes as the column holds.
     """
-    for position, name in enumerate(batch.schema.names):
-        index = schema.get_field_index(name)
-        if index >= 0 and is_bytes(schema.field(index).type):
-            values = _bytes(name, batch.column(position), schema.field(index).type)
-            batch = batch.set_column(position, schema.field(index), values)
-    return batch
-
-
-def _bytes(name: str, digits: pa.Array, kind: pa.DataType) -> pa.Array:
     values: list[bytes | None] = []
     width = kind.byte_width if pa.types.is_fixed_size_binary(kind) else None
     for row, text in enumerate(digits.to_pylist()):

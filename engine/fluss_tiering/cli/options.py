@@ -38,6 +38,13 @@ OptionalTable = Annotated[
     typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE", help="Only this table.", show_default=False),
 ]
 
+NullValue = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A text that means NULL in a CSV file if it is not in quotes. An empty value without quotes always does."
+    ),
+]
+
 
 def duration(option: str, text: str) -> timedelta:
     """Return the duration in the text of an option, such as `3d`.

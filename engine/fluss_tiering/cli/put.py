@@ -33,16 +33,18 @@ def put(
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete the rows with these keys from a primary-key table.")
     ] = False,
-    null_value: Annotated[
-        list[str] | None, typer.Option(help="A text in a CSV file that means NULL. An empty field always means NULL.")
-    ] = None,
+    null_value: options.NullValue = None,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
     """Write rows from files to a table.
 
     Rows are appended to a log table. In a primary-key table they are upserted, or deleted by key with --delete.
 
-    The first line of a CSV file names its columns, which are found by these names in any order.
+    The first line of a CSV file names its columns, which are found by these names in any order. Files that
+    `fluss-tiering scan --format csv` writes can be read, unless the table has an ARRAY, a MAP or a ROW.
+
+    An empty value without quotes is NULL. A value in quotes is never NULL: "" is an empty text, and an error in a
+    column of numbers, dates or other values that are no text.
     """
     from fluss_tiering.cli.files import file_batches, row_count  # noqa: PLC0415 - pyarrow, for this command only
 

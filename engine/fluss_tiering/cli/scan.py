@@ -52,6 +52,9 @@ def scan(
 
     For a primary-key table, these are the latest rows of all keys. For a log table, these are all rows, in log order
     within each bucket.
+
+    In CSV, NULL is an empty value without quotes, and an empty text is "". Values of TIMESTAMP_LTZ are in UTC and end
+    with Z. Bytes are in hexadecimal. Values of ARRAY, MAP and ROW are JSON.
     """
     from fluss_tiering.cli import rows  # noqa: PLC0415 - pyarrow, for this command only
     from fluss_tiering.formats.projection import named_columns  # noqa: PLC0415

@@ -18,11 +18,15 @@ ResultT = TypeVar("ResultT")
 
 @contextmanager
 def spark_session(master: str) -> Iterator[SparkSession]:
-    """Start a Spark session whose executors have this package, and say so. Raises the errors of `own_session`."""
-    from fluss_tiering.spark.startup import session, shipping  # noqa: PLC0415 - Spark, for some commands only
+    """Start a Spark session whose executors have this package, and say so. Raises the errors of `own_session`.
+
+    SIGTERM ends the block as Ctrl-C does, with SystemExit.
+    """
+    # Spark, for some commands only.
+    from fluss_tiering.spark.startup import interrupts, session, shipping  # noqa: PLC0415
 
     print_start(master)
-    with session.own_session(master) as spark, shipping.shipped(spark.sparkContext):
+    with interrupts.ended_by_sigterm(), session.own_session(master) as spark, shipping.shipped(spark.sparkContext):
         yield spark
 
 

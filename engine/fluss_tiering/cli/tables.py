@@ -98,9 +98,7 @@ def create_table(
         list[str] | None,
         typer.Option("--property", "-p", metavar="KEY=VALUE", help="A table option, by its Fluss name."),
     ] = None,
-    null_value: Annotated[
-        list[str] | None, typer.Option(help="A text in a CSV file that means NULL. An empty field always means NULL.")
-    ] = None,
+    null_value: options.NullValue = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if the table exists.")] = False,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:

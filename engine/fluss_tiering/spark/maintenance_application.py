@@ -37,7 +37,7 @@ from fluss_tiering.spark.maintenance_options import (
     VerifyOptions,
     parse_arguments,
 )
-from fluss_tiering.spark.startup.interrupts import check_interrupt
+from fluss_tiering.spark.startup.interrupts import check_interrupt, ended_by_sigterm
 from fluss_tiering.spark.startup.session import own_session
 from fluss_tiering.spark.startup.shipping import shipped
 
@@ -68,7 +68,7 @@ def run(options: MaintenanceOptions, spark: SparkSession | None = None) -> dict[
         if not tables:
             return {}
         started = own_session("local[*]") if spark is None else nullcontext(spark)
-        with started as session, shipped(session.sparkContext):
+        with ended_by_sigterm(), started as session, shipped(session.sparkContext):
             return _each(tables, _work(options, client, session, steps))
 
 

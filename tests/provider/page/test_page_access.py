@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
+from urllib.parse import unquote
 
 import pytest
 from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails
@@ -55,6 +57,16 @@ def test_who_is_not_logged_in_is_shown_the_way_to_the_login(airflow):
             assert f'"{airflow.path}/auth/login"' in answer.text
         program = session.get("./", headers={"Accept": "application/json"})
     assert (program.status_code, program.json()) == (401, {"detail": "Not authenticated"})
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="an older login does not lead back")
+@pytest.mark.parametrize("action", ACTIONS)
+def test_the_login_after_an_action_leads_to_the_page(airflow, action):
+    with airflow.session(None) as session:
+        answer = session.post(f"{action}?conn=fluss", data={"table": "db.t"})
+    assert answer.status_code == 401
+    (where,) = re.findall(r'/auth/login\?next=([^"]*)"', answer.text)
+    assert unquote(where).endswith(f"{airflow.path}/lake-tiering/")
 
 
 def test_a_browser_may_do_nothing_that_the_page_does_not_need(reader):

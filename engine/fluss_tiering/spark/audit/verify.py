@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import reduce
 from operator import and_, or_
@@ -131,11 +131,12 @@ def _source_plan(
     """Yield a plan of what has to be read of the source. Its KV snapshots are leased until the block ends."""
     snapshots = _snapshots(table, held, offsets) if table.has_primary_key else {}
     lease_id = f"fluss-tiering-verify-{uuid.uuid4()}"
-    if snapshots:
-        pinned = {bucket: snapshot.snapshot_id for bucket, snapshot in snapshots.items()}
-        gone = client.acquire_lease(lease_id, DEFAULT_LEASE_DURATION_MS, pinned).unavailable_snapshots
-        snapshots = {bucket: snapshot for bucket, snapshot in snapshots.items() if bucket not in gone}
-    try:
+    pinned = {bucket: snapshot.snapshot_id for bucket, snapshot in snapshots.items()}
+    # A signal may come when the server has the lease, and before this process knows it.
+    with _dropped_at_the_end(client, lease_id) if pinned else nullcontext():
+        if pinned:
+            gone = client.acquire_lease(lease_id, DEFAULT_LEASE_DURATION_MS, pinned).unavailable_snapshots
+            snapshots = {bucket: snapshot for bucket, snapshot in snapshots.items() if bucket not in gone}
         snapshots = measured(lambda: open_split_reader(client.describe_storage(), target), table, snapshots)
         yield plan_round(
             has_primary_key=table.has_primary_key,
@@ -147,9 +148,18 @@ def _source_plan(
             snapshots=snapshots,
             limits=limits,
         )
-    finally:
-        if snapshots:
+
+
+@contextmanager
+def _dropped_at_the_end(client: TieringClient, lease_id: str) -> Iterator[None]:
+    """Drop a lease when the block ends. That this fails does not hide why the block ended."""
+    try:
+        yield
+    except BaseException:
+        with suppress(FlussTieringError):
             client.drop_lease(lease_id)
+        raise
+    client.drop_lease(lease_id)
 
 
 def _snapshots(

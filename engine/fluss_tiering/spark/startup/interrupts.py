@@ -1,8 +1,10 @@
-"""Ctrl-C in a process that has started a Spark session.
+"""Ctrl-C and SIGTERM in a process that has started a Spark session.
 
 pyspark installs a handler of SIGINT that asks the JVM to cancel all jobs. If the main thread waits for an answer of the
 JVM at that moment, the handler asks over the same connection. The call that waits then fails like any call to a lake
 that is down, so that a command would take the signal for the failure of one table and go on with the next one.
+
+SIGTERM would end the process at once, and leave on the server what the process holds there.
 """
 
 from __future__ import annotations
@@ -21,16 +23,39 @@ from pyspark import SparkContext
 _LOGGERS_OF_PY4J: Final = (None, "py4j.clientserver", "py4j.java_gateway")
 """None is the root logger, with which py4j logs calls that fail."""
 
+_TERMINATED_CODE: Final = 128 + signal.SIGTERM
+"""The exit code that a shell reports for a program that SIGTERM ended."""
+
 _interrupted: Final = threading.Event()
+_terminated: Final = threading.Event()
 
 
 def check_interrupt() -> None:
-    """Raise KeyboardInterrupt if SIGINT has come since the session was started.
+    """Raise KeyboardInterrupt if SIGINT has come since the session was started, and SystemExit if SIGTERM has.
 
     pyspark calls the JVM while the exception passes. That call may fail, and its error then hides the exception.
     """
+    if _terminated.is_set():
+        raise SystemExit(_TERMINATED_CODE)
     if _interrupted.is_set():
         raise KeyboardInterrupt
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise SystemExit in the block, so that what it holds is released as after Ctrl-C.
+
+    Only the main thread receives signals. In another thread, nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        _terminated.clear()
 
 
 @contextmanager
@@ -54,10 +79,20 @@ def _install(number: int, _of_pyspark: Callable[[int, FrameType | None], Any]) -
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    for name in _LOGGERS_OF_PY4J:
-        logging.getLogger(name).addFilter(_is_no_broken_call)
+    _say_nothing_of_broken_calls()
     _interrupted.set()
     raise KeyboardInterrupt
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    _say_nothing_of_broken_calls()
+    _terminated.set()
+    raise SystemExit(_TERMINATED_CODE)
+
+
+def _say_nothing_of_broken_calls() -> None:
+    for name in _LOGGERS_OF_PY4J:
+        logging.getLogger(name).addFilter(_is_no_broken_call)
 
 
 def _is_no_broken_call(record: logging.LogRecord) -> bool:

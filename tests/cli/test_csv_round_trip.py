@@ -1,0 +1,117 @@
+"""What `scan --format csv` writes, `put` reads back as it was."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
+
+# Years before and after those that pyarrow reads are among the dates and timestamps.
+VALUES = {
+    "BOOLEAN": [True, False],
+    "TINYINT": [-128, 127],
+    "SMALLINT": [-32768, 32767],
+    "INT": [-(2**31), 2**31 - 1],
+    "BIGINT": [-(2**63), 2**63 - 1],
+    "FLOAT": [0.1, -0.0, 3.4028235e38, math.inf, -math.inf, math.nan],
+    "DOUBLE": [0.1, -0.0, 5e-324, 1.7976931348623157e308, math.inf, -math.inf, math.nan],
+    "DECIMAL(38, 10)": [Decimal("1E-10"), Decimal("-12345678901234567890.1")],
+    "CHAR(3)": ["", 'a"ö', "NA", " ,\n"],
+    "STRING": ["", " ", "NA", "NULL", '""', "\\N", "two\r\nlines\r", "\x01 😀,;\t", "# no comment"],
+    "BINARY(2)": [b"\x00\xff"],
+    "BYTES": [b"", b"\x00,\n\xff"],
+    "DATE": [20_000, -1, 10**7, -(10**6)],
+    "TIME(0)": [0, 86_399],
+    "TIME(3)": [43_200_001],
+    "TIME(9)": [86_399_999_000_000],
+    "TIMESTAMP(0)": [1_700_000_000, -1, 3 * 10**11, -(10**11)],
+    "TIMESTAMP(3)": [1_700_000_000_123, -1, 3 * 10**14, -(10**14)],
+    "TIMESTAMP(6)": [1_700_000_000_123_456, -1, 3 * 10**17, -(10**17)],
+    "TIMESTAMP(9)": [1_700_000_000_123_456_789, -1, 2**63 - 1],
+    "TIMESTAMP_LTZ(0)": [1_700_000_000, -1, 3 * 10**11],
+    "TIMESTAMP_LTZ(6)": [1_700_000_000_123_456, -1, 3 * 10**17],
+    "TIMESTAMP_LTZ(9)": [1_700_000_000_123_456_789],
+}
+LONG = 3 * 2**20
+
+
+def filled(client, table: str, columns: Sequence[Column], rows: pa.Table) -> TablePath:
+    path = TablePath.parse(table)
+    client.create_table(path, TableDescriptor(tuple(columns), (), (), 1))
+    list(client.write_rows(path, WriteKind.APPEND, [rows]))
+    return path
+
+
+def copied(command, table: str, tmp_path, *options: str) -> str:
+    """Copy a table through a CSV file, and return the name of the copy."""
+    out = command("scan", table, "--format", "csv").out
+    path = tmp_path / "rows.csv"
+    path.write_text(out, newline="")
+    copy = f"{table}_copy"
+    described = command("tables", "describe", table, "--json").out
+    columns = [f"{each['name']} {each['type']}" for each in json.loads(described)[0]["columns"]]
+    made = command("tables", "create", copy, *(text for each in columns for text in ("-c", each)))
+    assert made.code == 0, made
+    put = command("put", copy, path, *options)
+    assert put.code == 0, put
+    return copy
+
+
+def stored(command, table: str) -> str:
+    """Return all rows in a format that tells each value from each other one."""
+    return command("scan", table, "--format", "json").out + command("scan", table, "--format", "csv").out
+
+
+def test_values_of_all_types_and_null_come_back(command, client, table, tmp_path):
+    columns = tuple(Column(f"c{number}", DataType.parse(kind)) for number, kind in enumerate(VALUES))
+    schema = arrow_schema(columns)
+    count = max(map(len, VALUES.values())) + 1
+    padded = [values + [None] * (count - len(values)) for values in VALUES.values()]
+    filled(
+        client, table, columns, pa.table([pa.array(*each) for each in zip(padded, schema.types, strict=True)], schema)
+    )
+    assert stored(command, copied(command, table, tmp_path)) == stored(command, table)
+
+
+def test_a_text_that_means_null_elsewhere_stays_a_text(command, client, table, tmp_path):
+    columns = (Column("n", DataType.parse("INT")), Column("v", DataType.parse("STRING")))
+    rows = pa.table([pa.array([1, 2, 3], pa.int32()), ["NA", None, ""]], arrow_schema(columns))
+    filled(client, table, columns, rows)
+    copy = copied(command, table, tmp_path, "--null-value", "NA")
+    assert command("scan", copy, "--format", "csv").out == '"n","v"\n1,"NA"\n2,\n3,""\n'
+
+
+@pytest.mark.parametrize("kind", ["INT", "STRING"])
+def test_null_in_the_only_column_comes_back(command, client, table, tmp_path, kind):
+    columns = (Column("v", DataType.parse(kind)),)
+    schema = arrow_schema(columns)
+    rows = pa.table([pa.array([None, 1, None, None]).cast(schema.field("v").type)], schema)
+    filled(client, table, columns, rows)
+    copy = copied(command, table, tmp_path)
+    assert stored(command, copy).count("null") == 3
+    assert stored(command, copy) == stored(command, table)
+
+
+@pytest.mark.slow
+def test_long_values_come_back(command, client, table, tmp_path):
+    columns = (Column("v", DataType.parse("STRING")), Column("b", DataType.parse("BYTES")))
+    rows = pa.table([["x" * LONG, '"' * LONG], [b"\xff" * LONG, None]], arrow_schema(columns))
+    filled(client, table, columns, rows)
+    assert stored(command, copied(command, table, tmp_path)) == stored(command, table)
+
+
+def test_an_empty_text_makes_a_column_a_text(command, table, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text('a,b,c,d\n1,"",NA,"NA"\n,2,3,\n')
+    assert command("tables", "create", table, "--like", path, "--null-value", "NA").code == 0
+    (described,) = json.loads(command("tables", "describe", table, "--json").out)
+    assert [each["type"] for each in described["columns"]] == ["BIGINT", "STRING", "BIGINT", "STRING"]
+    assert command("put", table, path, "--null-value", "NA").code == 0
+    assert command("scan", table, "--format", "csv").out == '"a","b","c","d"\n1,"",,"NA"\n,"2",3,\n'
