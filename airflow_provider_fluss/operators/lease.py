@@ -166,22 +166,20 @@ def _submit_state(context: Context) -> SubmitState | None:
 
 
 def _is_submit(task: object) -> bool:
-    from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator  # noqa: PLC0415
-
     # The operator for all submits under a lease of its own.
-    return issubclass(_class_of(task), FlussTieringSparkOperator) and not _is_round(task)
+    return _submits(task, own_lease=False)
 
 
 def _is_round(task: object) -> bool:
-    from airflow_provider_fluss.operators.round import FlussTieringOperator  # noqa: PLC0415
-
-    return issubclass(_class_of(task), FlussTieringOperator)
+    return _submits(task, own_lease=True)
 
 
-def _class_of(task: object) -> type:
-    """Return the class of an operator, also of one that is mapped."""
+def _submits(task: object, *, own_lease: bool) -> bool:
+    from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator  # noqa: PLC0415
+
+    # A mapped operator tells its class.
     found: type = getattr(task, "operator_class", type(task))
-    return found
+    return issubclass(found, FlussTieringSparkOperator) and found.has_own_lease is own_lease
 
 
 class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):

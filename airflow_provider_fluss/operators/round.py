@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
@@ -51,6 +51,7 @@ class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
         kwargs: Arguments of `FlussTieringSparkOperator`.
     """
 
+    has_own_lease: ClassVar[bool] = True
     template_fields: Sequence[str] = (
         *(field for field in FlussTieringSparkOperator.template_fields if field != "lease"),
         "tables",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
@@ -73,6 +73,8 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         kwargs: Other arguments of `SparkSubmitOperator`.
     """
 
+    has_own_lease: ClassVar[bool] = False
+    """Whether the operator acquires the lease under which it submits."""
     template_fields: Sequence[str] = (*EngineSubmitOperator.template_fields, "lease", *ARGUMENTS)
     operator_extra_links = (LakeTieringLink(), SparkUiLink())
 
