@@ -61,6 +61,5 @@ def model_jvm() -> _Jvm:
     iceberg = SimpleNamespace(
         util=SimpleNamespace(JsonUtil=SimpleNamespace(mapper=lambda: mapper)),
         expressions=SimpleNamespace(Expressions=SimpleNamespace(alwaysTrue=lambda: True)),
-        ContentFileParser=SimpleNamespace(fromJson=lambda file, specs: file),
     )
     return _Jvm(org=SimpleNamespace(apache=SimpleNamespace(iceberg=iceberg)))

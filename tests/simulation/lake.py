@@ -18,6 +18,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
+from fluss_tiering.lake.iceberg.content_file import RowDeltaMethod
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile
 from fluss_tiering.model.table import SYSTEM_COLUMNS, TableInfo
@@ -456,6 +457,10 @@ class NoStatistics:
 
     def packed(self, file: LakeFile) -> LakeFile:
         return file
+
+    def give(self, _jvm: object, _specs: object, files: Sequence[LakeFile], delta: Any, method: RowDeltaMethod) -> None:
+        for file in files:
+            getattr(delta, method.value)(file)
 
 
 def live_data_files(

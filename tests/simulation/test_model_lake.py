@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.lake.iceberg.deletes import live_data_files as iceberg_live_data_files
-from fluss_tiering.lake.iceberg.java import is_iceberg, jvm_of
+from fluss_tiering.lake.iceberg.java import content_file, is_iceberg, jvm_of
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeCommit, LakeFile, LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
@@ -134,7 +134,10 @@ class BothLakes:
         self.count("rewrite", self.end_of_rewrite(real, rewrite), on_model)
 
     def end_of_rewrite(self, real: Any, rewrite: Rewrite) -> str:
-        described = IcebergCommitter(jvm_of(self.spark), real.java_table, real.base(), real._content)._described
+
+        def described(file: LakeFile) -> Any:
+            return content_file(jvm_of(self.spark), real.java_table.specs(), real._content.to_json(file))
+
         update = real.java_table.newRewrite()
         update.validateFromSnapshot(real.base())
         for location, deletes in rewrite.replaced.items():

@@ -17,7 +17,7 @@ from typing import Final
 from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError
 
-from fluss_tiering.lake.iceberg.content_file import ContentFiles
+from fluss_tiering.lake.iceberg.content_file import ContentFiles, RowDeltaMethod
 from fluss_tiering.lake.iceberg.java import (
     JAVA_ERRORS,
     iceberg_class,
@@ -25,7 +25,6 @@ from fluss_tiering.lake.iceberg.java import (
     java_error_text,
     lake_errors,
 )
-from fluss_tiering.lake.iceberg.metadata.jvm_functions import functions_of, parser_of_files
 from fluss_tiering.lake.iceberg.metadata.manifests import ManifestFiles
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, to_summary
 from fluss_tiering.lake.protocol import FileContent, LakeCommit, LakeFile
@@ -40,8 +39,6 @@ _ADDED_FILES_SIZE: Final = "added-files-size"
 _MAX_DATA_FILES: Final = 10_000
 """The greatest number of data files in a row delta, or in a manifest that is appended after it. Iceberg holds all files
 of a row delta in memory, which takes about 6 kB each."""
-_AT_ONCE: Final = 1000
-"""So many files are described to the JVM at once."""
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +60,6 @@ class IcebergCommitter:
         self._base = base
         self._content = content
         self._specs = table.specs()
-        self._functions = functions_of(jvm)
-        self._parse = parser_of_files(jvm, self._specs)
         self._manifests = ManifestFiles(jvm, table)
 
     def commit(
@@ -144,7 +139,7 @@ class IcebergCommitter:
                 delta.validateDataFilesExist(touched)
             self._add_deletes(delta, [file for file in piece if file.content is not FileContent.DATA])
             data, rest = _divided(piece)
-            self._give(data, delta, "addRows", "DataFile")
+            self._give(data, delta, RowDeltaMethod.ADD_ROWS)
             is_last = number == len(deltas)
             self._complete(delta, commit, is_last=is_last and not rest)
             if rest:
@@ -153,18 +148,15 @@ class IcebergCommitter:
         return transaction
 
     def _add_deletes(self, delta: JavaObject, files: Sequence[LakeFile]) -> None:
-        self._give(files, delta, "addDeletes", "DeleteFile")
+        self._give(files, delta, RowDeltaMethod.ADD_DELETES)
         replaced = [each for file in files for each in file.replaces]
         if replaced:
-            self._give(replaced, delta, "removeDeletes", "DeleteFile")
+            self._give(replaced, delta, RowDeltaMethod.REMOVE_DELETES)
             # Without this, two vectors of one data file would be committed, and then no engine reads the table.
             delta.validateDeletedFiles()
 
-    def _give(self, files: Sequence[LakeFile], delta: JavaObject, method: str, takes: str) -> None:
-        """Call a method of a row delta with each file."""
-        function = self._functions.method("RowDelta", method, "RowDelta", takes).bindTo(delta)
-        for listed in self._described(files):
-            self._functions.for_each(listed, function)
+    def _give(self, files: Sequence[LakeFile], delta: JavaObject, method: RowDeltaMethod) -> None:
+        self._content.give(self._jvm, self._specs, files, delta, method)
 
     @staticmethod
     def _complete(update: JavaObject, commit: LakeCommit, *, is_last: bool) -> None:
@@ -185,16 +177,10 @@ class IcebergCommitter:
         append = transaction.newFastAppend()
         for start in range(0, len(files), _MAX_DATA_FILES):
             part = files[start : start + _MAX_DATA_FILES]
-            append.appendManifest(self._manifests.write(self._described(part)))
+            append.appendManifest(self._manifests.write(self._content.lists(self._jvm, self._specs, part)))
         # A manifest does not say it.
         append.set(_ADDED_FILES_SIZE, str(sum(file.size_bytes for file in files)))
         self._complete(append, commit, is_last=is_last)
-
-    def _described(self, files: Sequence[LakeFile]) -> Iterator[JavaObject]:
-        """Yield lists of Iceberg's own descriptions of the files."""
-        for start in range(0, len(files), _AT_ONCE):
-            texts = [self._content.to_json(file) for file in files[start : start + _AT_ONCE]]
-            yield self._functions.list_of(texts, self._parse)
 
     def _remove(
         self, transaction: JavaObject, base: int, removed: set[tuple[int, tuple[str, ...]]], commit: LakeCommit

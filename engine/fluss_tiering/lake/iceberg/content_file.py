@@ -1,14 +1,27 @@
-"""Describes files that executors wrote in the JSON of Iceberg's `ContentFileParser`."""
+"""Describes files that executors wrote in the JSON of Iceberg's `ContentFileParser`, and gives them to Iceberg."""
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Any, Final
 
+from py4j.java_gateway import JavaObject, JVMView
+
+from fluss_tiering.lake.iceberg.metadata.jvm_functions import functions_of, parser_of_files
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
+
+
+class RowDeltaMethod(Enum):
+    """A method of Iceberg's row delta that takes a file."""
+
+    ADD_ROWS = "addRows"
+    ADD_DELETES = "addDeletes"
+    REMOVE_DELETES = "removeDeletes"
+
 
 _CONTENTS: Final = {
     FileContent.DATA: "DATA",
@@ -20,8 +33,12 @@ _LEVEL: Final = 1
 """The level of the compression, the fastest."""
 
 
+_AT_ONCE: Final = 1000
+"""So many files are described to the JVM at once."""
+
+
 class ContentFiles:
-    """Describes the files of one table in JSON.
+    """Describes the files of one table.
 
     Args:
         identifier_ids: The ids of the key columns.
@@ -65,6 +82,28 @@ class ContentFiles:
             content["content-offset"] = file.vector.offset
             content["content-size-in-bytes"] = file.vector.size_bytes
         return json.dumps(content)
+
+    def lists(self, jvm: JVMView, specs: JavaObject, files: Sequence[LakeFile]) -> Iterator[JavaObject]:
+        """Yield lists of Iceberg's own descriptions of the files. Errors are those of the JVM.
+
+        Args:
+            jvm: The JVM.
+            specs: The partition specs of the table by their ids.
+            files: The files.
+        """
+        parse = parser_of_files(jvm, specs)
+        for start in range(0, len(files), _AT_ONCE):
+            yield functions_of(jvm).list_of([self.to_json(file) for file in files[start : start + _AT_ONCE]], parse)
+
+    def give(
+        self, jvm: JVMView, specs: JavaObject, files: Sequence[LakeFile], delta: JavaObject, method: RowDeltaMethod
+    ) -> None:
+        """Call a method of a row delta with each file. Errors are those of the JVM."""
+        functions = functions_of(jvm)
+        takes = "DataFile" if method is RowDeltaMethod.ADD_ROWS else "DeleteFile"
+        function = functions.method("RowDelta", method.value, "RowDelta", takes).bindTo(delta)
+        for listed in self.lists(jvm, specs, files):
+            functions.for_each(listed, function)
 
 
 def described_metrics(metrics: FileMetrics) -> dict[str, Any]:
