@@ -13,6 +13,7 @@ from unittest import mock
 
 from fluss_tiering.lake.iceberg import commit as iceberg_commit
 from fluss_tiering.lake.iceberg import table as iceberg_table
+from fluss_tiering.lake.iceberg.metadata.leftovers import snapshots_since
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -155,6 +156,10 @@ def _expired_early() -> Iterator[None]:
         yield
 
 
+def _has_later_snapshots(committer: Any) -> bool:
+    return next(snapshots_since(committer._table, committer._base), None) is not None
+
+
 def _files_always_deleted(original: Callable[..., Any]) -> Callable[..., Any]:
     def settle(self: Any, files: Any, commit: Any, error: Exception) -> Any:
         for file in files:
@@ -261,9 +266,7 @@ DEFECTS: Final[dict[str, Planted]] = {
         _patched(HeartbeatReports, "_ended_as", lambda self, entry, outcome: False), "S9"
     ),
     "a commit that is under way is taken for lost after a compaction": Planted(
-        _patched(
-            iceberg_commit.IcebergCommitter, "_is_overtaken", lambda self: next(self._since_base(), None) is not None
-        ),
+        _patched(iceberg_commit.IcebergCommitter, "_is_overtaken", _has_later_snapshots),
         "deleted",
     ),
     "files of an unknown outcome are deleted": Planted(

@@ -23,7 +23,7 @@ from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile
 from fluss_tiering.model.table import SYSTEM_COLUMNS, TableInfo
 from simulation.compaction import Rewrite, plan_rewrite
-from simulation.java import JavaMap, java_error, model_jvm
+from simulation.java import JavaMap, java_error, model_jvm, snapshot_producer
 from simulation.lake_files import FileRows, LakeFiles
 from simulation.scheduler import Scheduler, current_process
 
@@ -266,6 +266,9 @@ class Delta:
         self.files: list[LakeFile] = []
         self.removed: list[LakeFile] = []
         self.summary: dict[str, str] = {}
+
+    def getClass(self) -> SimpleNamespace:
+        return snapshot_producer()
 
     def validateFromSnapshot(self, snapshot_id: int) -> None:
         self._from = snapshot_id

@@ -13,6 +13,7 @@ from fluss_tiering.lake.iceberg.java import is_conflict, is_iceberg, java_error_
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 ICEBERG = "org.apache.iceberg.exceptions."
+UNKNOWN = f"{ICEBERG}CommitStateUnknownException"
 
 
 class JavaException:
@@ -144,7 +145,9 @@ def test_the_message_of_the_root_cause():
         (JavaException(f"{ICEBERG}ValidationException", "x"), True),
         (JavaException("java.lang.RuntimeException", "x", JavaException(f"{ICEBERG}ValidationException")), True),
         (JavaException("javax.xml.ValidationException", "x"), False),
-        (JavaException(f"{ICEBERG}CommitStateUnknownException", "x"), False),
+        (JavaException(UNKNOWN, "x"), False),
+        (JavaException(UNKNOWN, "x", JavaException(f"{ICEBERG}CommitFailedException")), False),
+        (JavaException(f"{ICEBERG}ValidationException", "x", JavaException(UNKNOWN)), False),
     ],
 )
 def test_only_iceberg_s_own_exceptions_are_conflicts(exception: JavaException, conflict: bool):

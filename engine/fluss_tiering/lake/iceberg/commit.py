@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from py4j.java_gateway import JavaObject, JVMView
-from py4j.protocol import Py4JError
 
 from fluss_tiering.lake.iceberg.content_file import ContentFiles, RowDeltaMethod
 from fluss_tiering.lake.iceberg.java import (
@@ -25,6 +24,7 @@ from fluss_tiering.lake.iceberg.java import (
     java_error_text,
     lake_errors,
 )
+from fluss_tiering.lake.iceberg.metadata.leftovers import Leftovers, delete_locations, snapshots_since
 from fluss_tiering.lake.iceberg.metadata.manifests import ManifestFiles
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, to_summary
 from fluss_tiering.lake.protocol import FileContent, LakeCommit, LakeFile
@@ -61,6 +61,7 @@ class IcebergCommitter:
         self._content = content
         self._specs = table.specs()
         self._manifests = ManifestFiles(jvm, table)
+        self._leftovers = Leftovers(jvm)
 
     def commit(
         self,
@@ -105,6 +106,7 @@ class IcebergCommitter:
             raise FlussTieringError(
                 ErrorCode.STORAGE, f"the lake table {self._name} accepted a commit that its history does not show"
             )
+        self._tidy_up()
         return landed
 
     def _stage(
@@ -158,14 +160,14 @@ class IcebergCommitter:
     def _give(self, files: Sequence[LakeFile], delta: JavaObject, method: RowDeltaMethod) -> None:
         self._content.give(self._jvm, self._specs, files, delta, method)
 
-    @staticmethod
-    def _complete(update: JavaObject, commit: LakeCommit, *, is_last: bool) -> None:
+    def _complete(self, update: JavaObject, commit: LakeCommit, *, is_last: bool) -> None:
         """Add an update to its transaction. Earlier updates only carry the commit id.
 
         The commit's offsets are true after the last update.
         """
         for key, value in (to_summary(commit) if is_last else {COMMIT_ID: commit.commit_id}).items():
             update.set(key, value)
+        self._leftovers.take_from(update)
         update.commit()
 
     def _append(self, transaction: JavaObject, files: Sequence[LakeFile], commit: LakeCommit, *, is_last: bool) -> None:
@@ -201,8 +203,7 @@ class IcebergCommitter:
                     removal.deleteFile(file)
         finally:
             tasks.close()
-        removal.set(COMMIT_ID, commit.commit_id)
-        removal.commit()
+        self._complete(removal, commit, is_last=False)
 
     def _settle(self, files: Sequence[LakeFile], commit: LakeCommit, error: Exception) -> int:
         """Return the snapshot's id if the commit happened; otherwise delete what may be deleted, and raise an error."""
@@ -211,6 +212,7 @@ class IcebergCommitter:
             self._table.refresh()
             landed = self._find(commit.commit_id)
             if landed is not None:
+                self._tidy_up()
                 return landed
             # Iceberg validates again only after it has lost against another commit, so that this one can never succeed.
             overtaken = is_iceberg(error, "ValidationException") or self._is_overtaken()
@@ -222,8 +224,13 @@ class IcebergCommitter:
         raise self._conflict(failure)
 
     def _delete(self, files: Sequence[LakeFile]) -> None:
-        """Delete files of the commit, and the manifests that were written for it."""
-        delete_locations(self._table, [*locations_of(files), *self._manifests.locations])
+        """Delete files of a commit that did not land, and the manifests that were written for it."""
+        written = {*self._manifests.locations, *self._leftovers.locations}
+        delete_locations(self._table, [*locations_of(files), *sorted(written)])
+
+    def _tidy_up(self) -> None:
+        """Delete what tries of a commit have written that has landed, and that its snapshots do not need."""
+        delete_locations(self._table, self._leftovers.unneeded(self._table, self._base))
 
     def _conflict(self, failure: str) -> FlussTieringError:
         expected = "no snapshot" if self._base is None else f"snapshot {self._base}"
@@ -241,7 +248,7 @@ class IcebergCommitter:
 
     def _find(self, commit_id: str) -> int | None:
         """Return the newest snapshot after the base that carries the commit id."""
-        for snapshot in self._since_base():
+        for snapshot in snapshots_since(self._table, self._base):
             if snapshot.summary().get(COMMIT_ID) == commit_id:
                 return int(snapshot.snapshotId())
         return None
@@ -255,16 +262,8 @@ class IcebergCommitter:
             # A Java map answers None for a key that it lacks, whatever the default is.
             snapshot.operation() != _REPLACE
             and any((snapshot.summary().get(key) or "0") != "0" for key in _ADDED_FILES)
-            for snapshot in self._since_base()
+            for snapshot in snapshots_since(self._table, self._base)
         )
-
-    def _since_base(self) -> Iterator[JavaObject]:
-        """Yield the snapshots after the base, newest first."""
-        snapshot = self._table.currentSnapshot()
-        while snapshot is not None and snapshot.snapshotId() != self._base:
-            yield snapshot
-            parent = snapshot.parentId()
-            snapshot = None if parent is None else self._table.snapshot(parent)
 
 
 def locations_of(files: Iterable[LakeFile]) -> list[str]:
@@ -291,15 +290,3 @@ def _require_single_vectors(pieces: Sequence[Sequence[LakeFile]]) -> None:
     for (data_file,), count in vectors.most_common(1):
         if count > 1:
             raise ValueError(f"the commit has two deletion vectors of the data file {data_file}: expected one")
-
-
-def delete_locations(table: JavaObject, locations: Iterable[str]) -> list[str]:
-    """Delete files that no snapshot refers to; log and return those that could not be deleted."""
-    kept = []
-    for location in locations:
-        try:
-            table.io().deleteFile(location)
-        except Py4JError as error:
-            logger.warning("could not delete %s: %s", location, java_error_text(error))
-            kept.append(location)
-    return kept

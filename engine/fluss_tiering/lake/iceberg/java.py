@@ -37,6 +37,8 @@ _UNREACHABLE: Final = frozenset(
 )
 _CONFLICTS: Final = frozenset({"CommitFailedException", "ValidationException"})
 """Exceptions of `org.apache.iceberg.exceptions`: the base of a commit is no longer the newest state."""
+_UNKNOWN: Final = "org.apache.iceberg.exceptions.CommitStateUnknownException"
+"""The outcome of a commit is not known, whatever was first: its files may be those of the newest snapshot."""
 _SQL_REFUSED: Final = "28"
 _SQL_UNREACHABLE: Final = "08"
 """Classes of SQLSTATE (ISO 9075-2): invalid authorization, connection exception."""
@@ -148,11 +150,14 @@ def is_iceberg(error: Py4JError, exception: str) -> bool:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Return whether a commit conflicts with a commit of somebody else, however the JVM wraps this exception."""
+    """Return whether a commit conflicts with another commit, however the JVM wraps this exception.
+
+    A catalog's client may repeat a request whose answer was lost. The other commit is then the same one.
+    """
     if not isinstance(error, Py4JJavaError):
         return False
     names = {str(exception.getClass().getName()) for exception in causes(error)}
-    return any(f"org.apache.iceberg.exceptions.{name}" in names for name in _CONFLICTS)
+    return _UNKNOWN not in names and any(f"org.apache.iceberg.exceptions.{name}" in names for name in _CONFLICTS)
 
 
 @contextmanager

@@ -10,22 +10,23 @@ from typing import Any, Final
 
 import pyarrow as pa
 from py4j.java_gateway import JavaObject, JVMView
-from py4j.protocol import Py4JError
 
 from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.by_position import PositionFileWriter, look_at_folder
-from fluss_tiering.lake.iceberg.commit import IcebergCommitter, delete_locations, locations_of
+from fluss_tiering.lake.iceberg.commit import IcebergCommitter, locations_of
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.deletes import live_data_files
 from fluss_tiering.lake.iceberg.field_ids import all_ids, all_ids_of_json, with_field_ids
-from fluss_tiering.lake.iceberg.java import content_file, iceberg_class, is_conflict, lake_errors, to_dict
+from fluss_tiering.lake.iceberg.java import content_file, iceberg_class, lake_errors, to_dict
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
 from fluss_tiering.lake.iceberg.metadata.history import ancestors, ancestors_with_expired
+from fluss_tiering.lake.iceberg.metadata.leftovers import delete_locations
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.lookup import has_rows, in_partitions_with
 from fluss_tiering.lake.iceberg.metadata.offsets_file import read_offsets, write_offsets
 from fluss_tiering.lake.iceberg.metadata.properties import write_properties
 from fluss_tiering.lake.iceberg.metadata.renewal import RenewedTable
+from fluss_tiering.lake.iceberg.metadata.rewrite_commit import RewriteCommit
 from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.pruning.bloom_filters import bloom_filters
@@ -309,12 +310,9 @@ class IcebergTable:
             update.deleteFile(content_file(self._jvm, specs, self._content.to_json(file)))
         for file in new:
             update.addFile(content_file(self._jvm, specs, self._content.to_json(file)))
-        try:
-            update.commit()
-        except Py4JError as error:
-            if is_conflict(error):
-                self.delete_files(new)
-            raise
+        rewrite = RewriteCommit(self._jvm, handle, self._base)
+        rewrite.mark(update)
+        rewrite.run(update.commit, locations_of(new))
 
     def _bounded_fields(self) -> set[int]:
         """Return the ids of the fields of the key and of the sort order."""

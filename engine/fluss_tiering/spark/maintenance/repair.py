@@ -9,11 +9,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.java import is_conflict, jvm_of
+from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.iceberg.repair.check import WrongFile
 from fluss_tiering.lake.iceberg.repair.live_files import Manifest, live_manifests
 from fluss_tiering.lake.iceberg.repair.rebound import rewrite_bounds
@@ -101,12 +100,7 @@ class _Repairer:
         if badly_typed:
             self._check_deletes(manifests)
             files = for_each(self._spark, badly_typed, FileRewriter(settings))
-            try:
-                replace_files(self._jvm, lake.java_table, lake.base(), manifests, files)
-            except Py4JError as error:
-                if is_conflict(error):
-                    lake.delete_locations([each.location for each in files])
-                raise
+            replace_files(self._jvm, lake.java_table, lake.base(), manifests, files)
         return found, sum(len(manifest.entries) for manifest in manifests), len(badly_typed)
 
     def _rebound(self) -> int:

@@ -16,10 +16,9 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 
 from py4j.java_gateway import JavaObject, JVMView
-from py4j.protocol import Py4JError
 
-from fluss_tiering.lake.iceberg.commit import delete_locations
-from fluss_tiering.lake.iceberg.java import iceberg_class, is_conflict
+from fluss_tiering.lake.iceberg.java import iceberg_class
+from fluss_tiering.lake.iceberg.metadata.rewrite_commit import RewriteCommit
 from fluss_tiering.lake.iceberg.repair.check import WrongFile
 from fluss_tiering.lake.iceberg.repair.live_files import Manifest
 
@@ -36,19 +35,20 @@ def rewrite_bounds(jvm: JVMView, table: JavaObject, manifests: Sequence[Manifest
     affected = [each for each in manifests if any(entry.file.location in by_location for entry in each.entries)]
     if not affected:
         return 0
-    rewrite = table.rewriteManifests()
+    current = table.currentSnapshot()
+    rewrite = RewriteCommit(jvm, table, None if current is None else current.snapshotId())
     written: list[str] = []
-    try:
+
+    def commit() -> None:
+        update = table.rewriteManifests()
+        rewrite.mark(update)
         for manifest in affected:
             copy = _copy(jvm, table, manifest, by_location)
             written.append(str(copy.path()))
-            rewrite = rewrite.deleteManifest(manifest.java).addManifest(copy)
-        rewrite.commit()
-    except Py4JError as error:
-        # After any other failure the commit may still happen.
-        if is_conflict(error):
-            delete_locations(table, written)
-        raise
+            update.deleteManifest(manifest.java).addManifest(copy)
+        update.commit()
+
+    rewrite.run(commit, written)
     return sum(entry.file.location in by_location for each in affected for entry in each.entries)
 
 

@@ -18,6 +18,7 @@ from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.lake.iceberg.content_file import described_metrics
 from fluss_tiering.lake.iceberg.java import iceberg_class
+from fluss_tiering.lake.iceberg.metadata.rewrite_commit import RewriteCommit
 from fluss_tiering.lake.iceberg.metrics.collector import columns_with_nan, leaves_of
 from fluss_tiering.lake.iceberg.parquet import OpenFile, ParquetFileWriter
 from fluss_tiering.lake.iceberg.repair.live_files import Entry, Manifest
@@ -86,7 +87,8 @@ def replace_files(
 ) -> None:
     """Commit new files in place of those that they replace, or change nothing. Errors are those of the JVM.
 
-    The commit fails if somebody else has deleted rows of the old files by position since the base.
+    The commit fails if somebody else has deleted rows of the old files by position since the base, and the new files
+    are then deleted.
 
     Args:
         jvm: The JVM of the Spark session.
@@ -96,19 +98,25 @@ def replace_files(
         files: The new files.
     """
     new = {each.replaced: each for each in files}
-    # A transaction refreshes the table, whose present snapshot may then be a later one than the base.
-    transaction = table.newTransaction()
-    for sequence_number, group in _by_sequence_number(jvm, table, manifests, new).items():
-        rewrite = transaction.newRewrite().validateFromSnapshot(base)
-        for old, replacement in group:
-            rewrite.deleteFile(old)
-            if str(old.content()) == "DATA":
-                rewrite.addFile(replacement)
-            else:
-                rewrite.addFile(replacement, sequence_number)
-        rewrite.dataSequenceNumber(sequence_number)
-        rewrite.commit()
-    transaction.commitTransaction()
+    commit = RewriteCommit(jvm, table, base)
+
+    def replace() -> None:
+        # A transaction refreshes the table, whose present snapshot may then be a later one than the base.
+        transaction = table.newTransaction()
+        for sequence_number, group in _by_sequence_number(jvm, table, manifests, new).items():
+            rewrite = transaction.newRewrite().validateFromSnapshot(base)
+            for old, replacement in group:
+                rewrite.deleteFile(old)
+                if str(old.content()) == "DATA":
+                    rewrite.addFile(replacement)
+                else:
+                    rewrite.addFile(replacement, sequence_number)
+            rewrite.dataSequenceNumber(sequence_number)
+            commit.mark(rewrite)
+            rewrite.commit()
+        transaction.commitTransaction()
+
+    commit.run(replace, [each.location for each in files])
 
 
 def _by_sequence_number(
