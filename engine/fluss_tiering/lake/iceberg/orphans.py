@@ -11,11 +11,15 @@ runs, or whose commit was sent and never answered, have a later epoch and are ke
 
 A file is also kept if it may belong to another lake table. A renamed table keeps its folder, which a new table with its
 old name then shares. A data folder may also be configured for several tables.
+
+Files of the key index are orphans if their partition has no rows in the newest snapshot. Those of another lake table
+are, too, if no other table can have files in the folder. Nothing is lost with them: a round makes an index again.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -27,6 +31,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt
 from fluss_tiering.lake.iceberg.actions import unreferenced_files
 from fluss_tiering.lake.iceberg.java import lake_errors, root_message
 from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.key_index import QuietIndex, quiet_indexes
 from fluss_tiering.lake.names import epoch_of_file
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.location import Location
@@ -75,6 +80,8 @@ def check_grace(grace: timedelta) -> None:
 def find_orphans(spark: SparkSession, table: TableInfo, lake: IcebergTable, grace: timedelta) -> list[Orphan]:
     """Return the files in a lake table's data folder that are older than `grace` and that no snapshot refers to.
 
+    Files of key indexes that nobody needs any more are among them.
+
     Raises:
         FlussTieringError: STORAGE if the lake cannot be read; LAKE_TABLE_MISMATCH if the lake table belongs to another
             table.
@@ -87,8 +94,26 @@ def find_orphans(spark: SparkSession, table: TableInfo, lake: IcebergTable, grac
     named = None if newest is None else newest.commit.lake_offsets
     found = unreferenced(spark, table, lake, lake.data_location(), older_than)
     locations = [each for each in found if named is None or _path(each) != _path(named)]
-    shared = _shared(spark, table, lake, older_than) if locations else None
-    return [Orphan(location, shared or _reason_to_keep(location, decided)) for location in locations]
+    quiet = quiet_indexes(lake.index_store(), older_than) if table.descriptor.primary_key else []
+    own = lake.uuid if quiet else ""
+    foreign = [each for each in quiet if each.table_uuid != own]
+    shared = _shared(spark, table, lake, older_than) if locations or foreign else None
+    return [
+        *(Orphan(location, shared or _reason_to_keep(location, decided)) for location in locations),
+        *(Orphan(location, shared) for location in _locations(lake, foreign)),
+        *map(Orphan, _locations(lake, [each for each in quiet if each.table_uuid == own and _is_gone(lake, each)])),
+    ]
+
+
+def _locations(lake: IcebergTable, indexes: Sequence[QuietIndex]) -> list[str]:
+    store = lake.index_store()
+    return [store.full_name(name) for each in indexes for name in each.names]
+
+
+def _is_gone(lake: IcebergTable, index: QuietIndex) -> bool:
+    """Return whether the partition of an index, which is of this table, has no rows any more."""
+    values = index.partition_values
+    return values is not None and values != () and not lake.partitions_with_rows({values: index.buckets})
 
 
 def _shared(spark: SparkSession, table: TableInfo, lake: IcebergTable, older_than: datetime) -> str | None:

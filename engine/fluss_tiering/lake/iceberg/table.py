@@ -31,6 +31,7 @@ from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.pruning.bloom_filters import bloom_filters
 from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
+from fluss_tiering.lake.key_index import IndexStore
 from fluss_tiering.lake.names import catalog_name, quoted, round_file_name
 from fluss_tiering.lake.protocol import (
     CommittedSnapshot,
@@ -230,7 +231,7 @@ class IcebergTable:
             return writer
         with lake_errors(f"read the metadata of the lake table {self._table.lake_path}"):
             metadata = self._handle.operations().current()
-            index_location = f"{self.location()}/{_INDEX_FOLDER}"
+            index_location = self._index_location()
             look_at_folder(index_location)
             return PositionFileWriter(
                 **{each.name: getattr(writer, each.name) for each in fields_of(writer)},
@@ -239,6 +240,23 @@ class IcebergTable:
                 format_version=int(metadata.formatVersion()),
                 base=self._base or 0,
             )
+
+    def _index_location(self) -> str:
+        return f"{self.location()}/{_INDEX_FOLDER}"
+
+    def index_store(self) -> IndexStore:
+        """Return where the key indexes of the table are, if it has any.
+
+        Raises:
+            FlussTieringError: STORAGE if there are no credentials for it.
+        """
+        return IndexStore(self._index_location(), self._renewed.io_properties(self.data_location(), renew=False))
+
+    @property
+    def uuid(self) -> str:
+        """The UUID of the Iceberg table."""
+        with lake_errors(f"read the metadata of the lake table {self._table.lake_path}"):
+            return str(self._handle.operations().current().uuid())
 
     @property
     def _deletes_by_position(self) -> bool:

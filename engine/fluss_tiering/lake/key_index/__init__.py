@@ -5,7 +5,7 @@ the key columns of the data files. This package knows nothing of Iceberg but the
 its data files.
 """
 
-from fluss_tiering.lake.key_index.cleanup import remove_unreferenced
+from fluss_tiering.lake.key_index.cleanup import QuietIndex, quiet_indexes, remove_unreferenced
 from fluss_tiering.lake.key_index.errors import UnusableIndexError
 from fluss_tiering.lake.key_index.hashes import Hashes, hash_keys
 from fluss_tiering.lake.key_index.index import KeyIndex, Matches
@@ -26,6 +26,7 @@ __all__ = [
     "PieceKeys",
     "PieceKeysWriter",
     "Place",
+    "QuietIndex",
     "Run",
     "RunWriter",
     "UnusableIndexError",
@@ -33,6 +34,7 @@ __all__ = [
     "hash_keys",
     "live_runs",
     "merge_runs",
+    "quiet_indexes",
     "read_state",
     "remove_unreferenced",
     "runs_to_merge",

@@ -1,18 +1,22 @@
-"""Deletes the files of an index that no state needs any more."""
+"""Deletes the files of an index that no state needs any more, and finds indexes that nobody has written lately."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from fluss_tiering.lake.key_index.errors import UnusableIndexError
 from fluss_tiering.lake.key_index.place import Place
 from fluss_tiering.lake.key_index.run import NOTED_PREFIX
-from fluss_tiering.lake.key_index.state import named_runs, snapshot_of
+from fluss_tiering.lake.key_index.state import named_runs, place_of_state, snapshot_of
 from fluss_tiering.lake.key_index.store import IndexStore, StoredFile
 
 _NOTED_FOR: Final = timedelta(days=1)
+_DEPTHS: Final = (2, 3)
+"""How many folders the files of an index are in, without and with a partition: see `Place.folder`."""
 
 
 def remove_unreferenced(
@@ -57,6 +61,65 @@ def remove_unreferenced(
             store.delete(name)
             deleted.append(name)
     return sorted(deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class QuietIndex:
+    """The indexes of a partition, in which nobody has written a file lately.
+
+    Attributes:
+        table_uuid: The UUID of the Iceberg table.
+        partition_values: The values of the partition keys; None if no state says them.
+        buckets: The numbers of its buckets.
+        names: The names of all files.
+    """
+
+    table_uuid: str
+    partition_values: tuple[str, ...] | None
+    buckets: tuple[int, ...]
+    names: tuple[str, ...]
+
+
+def quiet_indexes(store: IndexStore, older_than: datetime) -> list[QuietIndex]:
+    """Return the indexes of partitions, and of tables without partitions, whose files are all old.
+
+    Args:
+        store: Where the indexes are.
+        older_than: Files that were written at this time or later are not old, and what pieces have noted is old a day
+            later.
+
+    Raises:
+        FlussTieringError: STORAGE if the store refuses.
+        ExpiredCredentialsError: if the credentials are not valid any more.
+    """
+    folders: dict[tuple[str, ...], list[StoredFile]] = defaultdict(list)
+    for file in store.all_files():
+        table_uuid, *partition, bucket, _ = file.name.split("/") if file.name.count("/") in _DEPTHS else ("", "", "")
+        if table_uuid and bucket.isdecimal():
+            folders[table_uuid, *partition].append(file)
+    return [
+        QuietIndex(
+            table_uuid,
+            _partition_values(store, files) if partition else (),
+            tuple(sorted({int(file.name.split("/")[-2]) for file in files})),
+            tuple(sorted(file.name for file in files)),
+        )
+        for (table_uuid, *partition), files in sorted(folders.items())
+        if all(file.modified is not None and file.modified < _least_time(file, older_than) for file in files)
+    ]
+
+
+def _partition_values(store: IndexStore, files: Collection[StoredFile]) -> tuple[str, ...] | None:
+    """Return the values that a state says, whose folder only has a digest of them; None if no state can be read."""
+    for file in files:
+        if snapshot_of(file) is not None:
+            try:
+                place = place_of_state(store, file)
+            except UnusableIndexError:
+                continue
+            if place is not None:
+                return place.partition_values
+    return None
 
 
 def _least_time(file: StoredFile, older_than: datetime) -> datetime:

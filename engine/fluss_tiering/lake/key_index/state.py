@@ -104,8 +104,39 @@ def _name(place: Place, snapshot_id: int) -> str:
     return f"{place.folder}/{_PREFIX}{snapshot_id}"
 
 
+def place_of_state(store: IndexStore, file: StoredFile) -> Place | None:
+    """Return the place that a state names; None if the state is gone meanwhile.
+
+    Raises:
+        UnusableIndexError: if the state is damaged or cannot be read, or is not in the folder of its place.
+        ExpiredCredentialsError: if the credentials are not valid any more.
+    """
+    described = _content(store, file.name)
+    if described is None:
+        return None
+    place = place_of_json(described["place"])
+    if not file.name.startswith(f"{place.folder}/"):
+        raise unusable(store.full_name(file.name), f"is a state of {place}", "a state of the place of its folder")
+    return place
+
+
 def _described(store: IndexStore, place: Place, snapshot_id: int) -> dict[str, Any] | None:
     name = _name(place, snapshot_id)
+    described = _content(store, name)
+    if described is None:
+        return None
+    found = place_of_json(described["place"])
+    if (found, described["snapshot"]) != (place, snapshot_id):
+        raise unusable(
+            store.full_name(name),
+            f"is the state of {found} at the snapshot {described['snapshot']}",
+            f"that of {place} at the snapshot {snapshot_id}",
+        )
+    return described
+
+
+def _content(store: IndexStore, name: str) -> dict[str, Any] | None:
+    """Return what a state says; None if it does not exist."""
     content = store.read_file(name)
     if content is None:
         return None
@@ -116,11 +147,4 @@ def _described(store: IndexStore, place: Place, snapshot_id: int) -> dict[str, A
     if lines[0] != _HEADING.encode():
         raise unusable(location, f"begins with {lines[0]!r}", repr(_HEADING))
     described: dict[str, Any] = json.loads(lines[1])
-    found = place_of_json(described["place"])
-    if (found, described["snapshot"]) != (place, snapshot_id):
-        raise unusable(
-            location,
-            f"is the state of {found} at the snapshot {described['snapshot']}",
-            f"that of {place} at the snapshot {snapshot_id}",
-        )
     return described

@@ -204,6 +204,24 @@ class IndexStore:
             if each.type is fs.FileType.File
         ]
 
+    def all_files(self) -> list[StoredFile]:
+        """Return the files of all folders; none if the store does not exist, or is a plain file.
+
+        Raises:
+            FlussTieringError: STORAGE if the store refuses.
+            ExpiredCredentialsError: if the credentials are not valid any more.
+        """
+        root = self._path("").rstrip("/")
+        with self._changing(""):
+            if self._filesystem.get_file_info(root).type is not fs.FileType.Directory:
+                return []
+            found = self._filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
+        return [
+            StoredFile(each.path.removeprefix(root).lstrip("/"), each.size, _time(each.mtime_ns))
+            for each in found
+            if each.type is fs.FileType.File
+        ]
+
     def delete(self, name: str) -> None:
         """Delete a file. That it does not exist is no error.
 
