@@ -296,6 +296,18 @@ def is_set(properties: Mapping[str, str], option: TableOption) -> bool:
     return value == "true"
 
 
+def check_tiering_options(properties: Mapping[str, str]) -> None:
+    """Check the options that decide about the tiering of a table, also those that only drivers use.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if an option has an invalid value.
+    """
+    for option in (LAKE_ENABLED, LAKE_TIER_WHEN_UNCHANGED, LAKE_AUTO_COMPACTION, LAKE_AUTO_EXPIRE_SNAPSHOT):
+        is_set(properties, option)
+    freshness_ms(properties)
+    max_round_duration_ms(properties)
+
+
 def freshness_ms(properties: Mapping[str, str]) -> int:
     """Return the table's freshness in milliseconds.
 

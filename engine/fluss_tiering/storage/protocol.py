@@ -263,6 +263,8 @@ class TableStorage(Protocol):
     def delete_lake_offsets(self, table_id: int, registered: str, kept: Collection[str]) -> int:
         """Delete the offsets files of a table that nobody needs any more, and return how many there were.
 
+        A storage may leave them for some minutes, since looking for them takes long.
+
         A file is needed if a lake snapshot that is kept names it, or if a round wrote it that may still commit: one
         that is not more than a day older than the file of the lake snapshot that was registered last.
 

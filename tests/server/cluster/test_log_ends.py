@@ -59,3 +59,13 @@ async def test_a_cluster_that_is_away_is_not_asked_about_each_table(managers: Ma
     with pytest.raises(FlussTieringError):
         await log_ends(managers, threads, errors).run_once()
     assert waiting(managers) == [10, None, None]
+
+
+async def test_a_server_that_hangs_hides_its_own_tables_alone(managers: Managers, threads: ServerThreads) -> None:
+    tables = [managers.add_table(number) for number in (1, 2, 3)]
+    errors = {tables[1].path: FlussTieringError(ErrorCode.UNAVAILABLE, "the leader does not answer")}
+    job = log_ends(managers, threads, errors)
+    for _ in range(2):
+        with pytest.raises(FlussTieringError):
+            await job.run_once()
+    assert waiting(managers) == [10, None, 30]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import string
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from manager_support import Managers
 
 from engine_support import HOUR
@@ -16,12 +18,13 @@ from fluss_tiering.api.v1.kv_snapshot_leases_pb2 import ListKvSnapshotLeasesRequ
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import TieringStatus
-from fluss_tiering.server.failover.standby_reads import read_handlers
+from fluss_tiering.server.failover.standby_reads import _StoredLeases, read_handlers
 from fluss_tiering.server.rpc.reads import LeaseReads, TieringReads
 from fluss_tiering.server.rpc.scope.leases import LeaseTables
 from fluss_tiering.server.rpc.status_entries import StatusEntries
 from fluss_tiering.server.security.identity import ANYBODY, Identity, set_caller
 from fluss_tiering.server.security.roles import Grant, Role
+from fluss_tiering.server.store import schema, store
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.wire.tables import path_to_pb
 from fluss_tiering.wire.tiering import status_from_pb
@@ -233,3 +236,49 @@ def test_a_standby_server_shows_callers_the_tables_of_their_roles(managers: Mana
     assert outcome("empty").HasField("newest_attempt_token"), "it has no table that could be hidden"
     assert everybody == {"both": {1, 2, 9}, "second": {2}, "untiered": {9}}
     assert leases() == leases(page_size=1) == leases(lease_id="both") == {"both": {1}}
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_each_page_of_leases_reads_its_own_leases(
+    managers: Managers, threads: ServerThreads, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    ids = [*string.ascii_letters[10:40], "a-b", "a_b", "\u00e4"]
+    for number, lease_id in enumerate(ids):
+        managers.acquire(lease_id, HOUR, {TableBucket(1, bucket): 3 for bucket in range(1 + number % 3)})
+    damaged = sorted(ids)[4:8]
+    with managers.store._database.engine.begin() as connection:
+        pins = schema.leased_snapshots
+        connection.execute(sa.delete(pins).where(pins.c.lease_id.in_(damaged)))
+    sound = sorted(set(ids) - set(damaged))
+    read, stored_leases = [], store.stored_leases
+
+    def reading(leases: Sequence[Any], snapshots: Sequence[Any]) -> Any:
+        read.extend(row.lease_id for row in leases)
+        return stored_leases(leases, snapshots)
+
+    monkeypatch.setattr(store, "stored_leases", reading)
+    handler = read_handlers(threads, lambda: managers.store)[LEASES]
+
+    async def pages() -> list[str]:
+        found, token = [], ""
+        while True:
+            request = ListKvSnapshotLeasesRequest(page_size=size, page_token=token)
+            answer = ListKvSnapshotLeasesResponse.FromString(
+                await handler.unary_unary(request, None)  # type: ignore[misc]
+            )
+            found += [each.lease_id for each in answer.leases]
+            token = answer.next_page_token
+            if not token:
+                return found
+
+    assert asyncio.run(pages()) == sound
+    assert sorted(each for each in read if each in sound) == sound, "each once"
+
+
+@pytest.mark.parametrize(("max_snapshots", "expected"), [(1, ["A"]), (2, ["A"]), (3, ["A", "B"]), (9, ["A", "B", "C"])])
+def test_a_page_ends_behind_many_snapshots(managers: Managers, max_snapshots: int, expected: list[str]) -> None:
+    for lease_id in "ABC":
+        managers.acquire(lease_id, HOUR, {TableBucket(1, bucket): 3 for bucket in range(2)})
+    stored = _StoredLeases(lambda: managers.store)
+    for leases in (stored, managers.leases):
+        assert [each.lease_id for each in leases.page("", 5, max_snapshots)] == expected

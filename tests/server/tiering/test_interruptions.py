@@ -10,7 +10,7 @@ import pytest
 from manager_support import BACKOFF_BASE, HEARTBEAT_TIMEOUT, Managers
 
 from engine_support import VirtualClock
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringRound, TieringState
 from fluss_tiering.server.tiering.heartbeat import Heartbeat
@@ -234,3 +234,24 @@ def test_a_cancellation_without_a_reason_says_so(managers: Managers, reason: str
     token = managers.acquire("X", 1000, {}).attempt_token
     managers.tiering.cancel("X", token, reason)
     assert managers.tiering.lease_outcome("X", token).cancelled_reason == "cancelled without a reason"
+
+
+def test_a_driver_whose_attempt_was_forgotten_can_be_cancelled(managers: Managers) -> None:
+    """An application that follows log tables runs for weeks without a lease."""
+    table = managers.add_table(1)
+    token = managers.acquire("X", 1000, {}).attempt_token
+    managers.clock.advance(8 * 24 * 3_600_000)
+    managers.leases.prune_attempts()
+    assert managers.attempts.newest("X") is None
+    managers.claim(table, "X", token)
+    managers.tiering.cancel("X", token, "stopped by hand")
+    assert managers.tiering.lease_outcome("X", token).cancelled_reason == "stopped by hand"
+    managers.restart()
+    with pytest.raises(FlussTieringError) as refused:
+        managers.claim(table, "X", token)
+    assert refused.value.code is ErrorCode.STALE_ATTEMPT
+    newer = managers.acquire("X", 1000, {}).attempt_token
+    assert newer > token
+    managers.claim(table, "X", newer)
+    managers.tiering.cancel("unknown", newer + 100_000, "a token that nobody has")
+    assert managers.attempts.newest("unknown") is None

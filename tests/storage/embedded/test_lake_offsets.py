@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,31 @@ def test_offsets_of_other_buckets_are_refused(
         with refused(ErrorCode.INVALID_REQUEST, message):
             storage.write_lake_offsets(table_id, {TableBucket(table_id + bucket[0], bucket[1]): offset})
         assert not list(tmp_path.glob("tables/*/*/metadata/*"))
+
+
+def test_files_are_looked_through_now_and_then_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    day, minute = 24 * 3600, 60
+    looks = []
+    with opened(tmp_path) as storage:
+        table = storage.create_table(PATH, log_table()).table_id
+
+        def write(at: int) -> str:
+            path = storage.write_lake_offsets(table, {TableBucket(table, 0): 1})
+            os.utime(path, (at, at))
+            return path
+
+        glob = Path.glob
+        monkeypatch.setattr(Path, "glob", lambda self, pattern: looks.append(pattern) or glob(self, pattern))
+        old = write(at=10 * day)
+        assert storage.delete_lake_offsets(table, write(at=10 * day), ()) == 0
+        # A commit each second, a day later.
+        for second in range(20 * minute):
+            registered = write(at=20 * day + second)
+            storage.delete_lake_offsets(table, registered, (old,))
+        assert len(looks) == 1 + 2
+        assert Path(old).exists()
+        assert storage.delete_lake_offsets(table, write(at=20 * day + 30 * minute), ()) == 1
+        assert not Path(old).exists()
+        # A clock that was set back hides no file for ever.
+        old = write(at=3 * day)
+        assert storage.delete_lake_offsets(table, write(at=5 * day), ()) == 1

@@ -251,8 +251,11 @@ class ClusterLeases:
             self._pinned.pop(name, None)
 
     def _note(self, lease_id: str, name: str, buckets: Iterable[TableBucket], duration_ms: int) -> None:
+        """Note buckets that may be pinned from now on, beside those that could not be released yet."""
         until = time.monotonic() + (duration_ms + _LONGER_MS) / 1000
-        self._pinned[name] = _Pinned(lease_id, frozenset(buckets), until)
+        pinned = self._pinned.setdefault(name, _Pinned(lease_id, frozenset(), until))
+        pinned.buckets |= frozenset(buckets)
+        pinned.until = max(pinned.until, until)
 
 
 def _name(lease: KvSnapshotLease) -> str:

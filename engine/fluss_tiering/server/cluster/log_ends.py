@@ -10,6 +10,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.server.tiering.states import TieredTable
 from fluss_tiering.storage.protocol import TableStorage
 
 _UNUSABLE: Final = frozenset(
@@ -31,6 +32,7 @@ class ClusterLogEnds:
         self._storage = storage
         self._tables = managers.tiering.tables
         self._backlogs = managers.backlogs
+        self._unanswered: int | None = None
 
     async def run_once(self) -> None:
         """Look at one table after the other, and pause after each look for as long as the look took.
@@ -38,16 +40,17 @@ class ClusterLogEnds:
         A table whose bucket has no leader, for example, keeps what was counted before, and holds up no other.
 
         Raises:
-            FlussTieringError: UNAVAILABLE if the cluster cannot be asked, in which case no further table is looked at;
-                the first error of a table, at the end.
+            FlussTieringError: UNAVAILABLE if the cluster cannot be asked, in which case the next run begins with the
+                tables after this one; the first error of a table, at the end.
         """
         failed: FlussTieringError | None = None
-        for table in self._tables.all():
+        for table in self._in_turn():
             began = time.perf_counter()
             try:
                 await self._threads.storage(self._count, table.status)
             except FlussTieringError as error:
                 if error.code is ErrorCode.UNAVAILABLE:
+                    self._unanswered = table.status.table_id
                     raise
                 if error.code in _UNUSABLE:
                     self._backlogs.forget(table.status.table_id)
@@ -56,6 +59,12 @@ class ClusterLogEnds:
             await asyncio.sleep(time.perf_counter() - began)
         if failed is not None:
             raise failed
+
+    def _in_turn(self) -> list[TieredTable]:
+        """Return all tables, first those after the one that got no answer: the server of that one alone may hang."""
+        tables = self._tables.all()
+        first = 1 + next((at for at, each in enumerate(tables) if each.status.table_id == self._unanswered), -1)
+        return [*tables[first:], *tables[:first]]
 
     def _count(self, status: TieringStatus) -> None:
         buckets = self._storage.buckets(status.path)

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2
@@ -118,19 +120,28 @@ class _StoredLeases:
         self._open_store = open_store
 
     def leases(self, lease_id: str) -> Sequence[KvSnapshotLease]:
-        return [each for each in self._open_store().leases() if each.lease_id == lease_id]
+        return self._open_store().leases_of([lease_id]).sound
 
     def table_ids(self, lease_id: str) -> Collection[int] | None:
         """Return the ids of the tables that a lease pins; None if the lease cannot be loaded."""
-        store = self._open_store()
-        if lease_id in store.damaged_leases():
+        stored = self._open_store().leases_of([lease_id])
+        if stored.damaged:
             return None
-        return {bucket.table_id for each in self.leases(lease_id) for bucket in each.snapshots}
+        return {bucket.table_id for each in stored.sound for bucket in each.snapshots}
 
     def page(self, after: str, max_leases: int, max_snapshots: int) -> Sequence[KvSnapshotLease]:
-        del max_snapshots  # all have been read already
-        leases = sorted(self._open_store().leases(), key=lambda lease: lease.lease_id)
-        return [each for each in leases if each.lease_id > after][:max_leases]
+        store = self._open_store()
+        # The ids are compared here, since the order of a database's texts may be another one.
+        ids = store.lease_ids()
+        while chosen := heapq.nsmallest(max_leases, (each for each in ids if each > after)):
+            pins = store.pin_counts(chosen)
+            before = accumulate((pins.get(lease_id, 0) for lease_id in chosen), initial=0)
+            some = [lease_id for lease_id, count in zip(chosen, before, strict=False) if count < max_snapshots]
+            if found := store.leases_of(some).sound:
+                return sorted(found, key=lambda lease: lease.lease_id)
+            # All of them are damaged.
+            after = some[-1]
+        return ()
 
 
 class _StoredTables:

@@ -53,6 +53,16 @@ class LeaseAttempts:
         """Return the newest attempt under the lease id; None if none ever began, or only long ago."""
         return self._attempts.get(lease_id)
 
+    def to_cancel(self, lease_id: str, attempt_token: int | None, now: int) -> LeaseAttempt | None:
+        """Return the newest attempt under the lease id; None if none ever began.
+
+        One that was forgotten begins anew if its token is named: its driver may still run, and is to be told.
+        """
+        newest = self._attempts.get(lease_id)
+        if newest is None and attempt_token is not None and attempt_token <= self._given_token:
+            return LeaseAttempt(lease_id, attempt_token, now)
+        return newest
+
     def next(self, lease_id: str, now: int) -> LeaseAttempt:
         """Return the attempt that begins now. The caller writes and remembers it."""
         return LeaseAttempt(lease_id, self._newest_token + 1, now)

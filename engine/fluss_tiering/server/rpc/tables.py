@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -33,6 +34,8 @@ from fluss_tiering.wire.kv_snapshots import kv_snapshot_to_pb, snapshot_ref_from
 from fluss_tiering.wire.storage import description_to_pb, health_to_pb
 
 _TABLES_AT_ONCE: Final = 50
+_SNAPSHOTS_AT_ONCE: Final = 4
+"""The number of threads, of the few that the storage has, in which one call looks for KV snapshots."""
 """The number of tables that one call of a storage thread is about, so that other calls come in between."""
 
 
@@ -162,9 +165,13 @@ class TablesServicer(GeneratedTablesServicer):
     ) -> pb.GetKvSnapshotMetadataResponse:
         """Return KV snapshots by bucket and id."""
         references = [snapshot_ref_from_pb(each) for each in bounded(request, "snapshots", request.snapshots)]
-        snapshots = await self._threads.storage(
-            lambda: [self._kv_snapshot(bucket, snapshot_id) for bucket, snapshot_id in references]
-        )
+        # A cluster is asked about each on its own.
+        shares = [references[first::_SNAPSHOTS_AT_ONCE] for first in range(_SNAPSHOTS_AT_ONCE)]
+        found = await asyncio.gather(*(self._threads.storage(self._kv_snapshots, share) for share in shares))
+        snapshots = [
+            _existing(found[number % _SNAPSHOTS_AT_ONCE][number // _SNAPSHOTS_AT_ONCE], *reference)
+            for number, reference in enumerate(references)
+        ]
         return pb.GetKvSnapshotMetadataResponse(snapshots=[kv_snapshot_to_pb(each) for each in snapshots])
 
     async def FetchLog(self, request: pb.FetchLogRequest, context: object) -> AsyncIterator[pb.FetchLogResponse]:
@@ -204,14 +211,8 @@ class TablesServicer(GeneratedTablesServicer):
             tables=[taken_snapshots_to_pb(self._storage.table(path).table_id, taken)],
         )
 
-    def _kv_snapshot(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
-        snapshot = self._storage.kv_snapshot(bucket, snapshot_id)
-        if snapshot is None:
-            raise FlussTieringError(
-                ErrorCode.KV_SNAPSHOT_NOT_EXIST,
-                f"snapshot {snapshot_id} of {bucket} does not exist (any more): plan again from the latest",
-            )
-        return snapshot
+    def _kv_snapshots(self, references: Iterable[tuple[TableBucket, int]]) -> list[KvSnapshot | None]:
+        return [self._storage.kv_snapshot(bucket, snapshot_id) for bucket, snapshot_id in references]
 
     def _table_to_pb(self, table: TableInfo) -> pb.PbTableInfo:
         """Return the message of a table. Who may not tier it does not get the credentials of its lake."""
@@ -250,6 +251,15 @@ class TablesServicer(GeneratedTablesServicer):
         for first in range(0, len(distinct), _TABLES_AT_ONCE):
             await self._threads.storage(collect, distinct[first : first + _TABLES_AT_ONCE])
         return collected.joined()
+
+
+def _existing(snapshot: KvSnapshot | None, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
+    if snapshot is None:
+        raise FlussTieringError(
+            ErrorCode.KV_SNAPSHOT_NOT_EXIST,
+            f"snapshot {snapshot_id} of {bucket} does not exist (any more): plan again from the latest",
+        )
+    return snapshot
 
 
 def _to_ipc(batch: pa.RecordBatch) -> bytes:

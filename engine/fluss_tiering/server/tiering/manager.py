@@ -249,7 +249,7 @@ class LakeTieringManager:
             logger.warning("cancel by a stale attempt ignored", lease_id=lease_id, attempt_token=attempt_token)
             return None
         now = self._clock.now_ms()
-        newest = self._attempts.newest(lease_id)
+        newest = self._attempts.to_cancel(lease_id, attempt_token, now)
         first_reason = newest.cancelled_reason if newest else None
         kept_reason = first_reason or clean_error(" ".join(reason.split()) or _NO_REASON, MAX_KEPT_ERROR_CHARS)
         cancelled = self._attempts.cancelled(newest, kept_reason) if newest else None

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from fluss_tiering.model.table_options import (
-    LAKE_AUTO_COMPACTION,
-    LAKE_AUTO_EXPIRE_SNAPSHOT,
     LAKE_ENABLED,
     LAKE_TIER_WHEN_UNCHANGED,
+    check_tiering_options,
     freshness_ms,
     is_set,
-    max_round_duration_ms,
 )
 
 ENABLED: Final = LAKE_ENABLED.key
@@ -40,9 +38,8 @@ class LakeOptions:
         Raises:
             FlussTieringError: INVALID_TABLE if an option has an invalid value.
         """
-        enabled = is_set(properties, LAKE_ENABLED)
-        # Only drivers use these options, and they would find an invalid value too late.
-        max_round_duration_ms(properties)
-        for option in (LAKE_AUTO_COMPACTION, LAKE_AUTO_EXPIRE_SNAPSHOT):
-            is_set(properties, option)
-        return cls(enabled, freshness_ms(properties), is_set(properties, LAKE_TIER_WHEN_UNCHANGED))
+        # Drivers would find an invalid value of their options too late.
+        check_tiering_options(properties)
+        return cls(
+            is_set(properties, LAKE_ENABLED), freshness_ms(properties), is_set(properties, LAKE_TIER_WHEN_UNCHANGED)
+        )

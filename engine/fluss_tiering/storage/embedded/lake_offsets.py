@@ -17,6 +17,11 @@ _VERSION: Final = 1
 _MISSING: Final = -1
 _MAY_STILL_COMMIT_S: Final = 24 * 60 * 60
 """A round that wrote its offsets file so long before the last registered one can no longer commit: it is fenced."""
+_LOOKED_THROUGH_EVERY_S: Final = 10 * 60
+"""How long the files of a table are left alone after a look at all of them.
+
+Those of a whole day are there, and a table may be committed each second.
+"""
 
 
 def write_offsets_file(folder: Path, info: TableInfo, log_end_offsets: Mapping[TableBucket, int]) -> Path:
@@ -71,17 +76,29 @@ def is_offsets_file(folder: Path, path: Path) -> bool:
     return path.suffix == OFFSETS_SUFFIX and path.parent == folder / METADATA_FOLDER and path.is_file()
 
 
-def delete_offsets_files(folder: Path, registered: Path, kept: Collection[str]) -> int:
-    """Delete the offsets files of a table that nobody needs any more; see `TableStorage.delete_lake_offsets`.
+class OldOffsetsFiles:
+    """The offsets files in a table's folder that nobody needs any more. It allows concurrent calls."""
 
-    Raises:
-        FlussTieringError: STORAGE if the disk refuses.
-    """
-    deleted = 0
-    with reporting_os_errors("delete old offsets files in", folder):
-        needed_since = registered.stat().st_mtime - _MAY_STILL_COMMIT_S
-        for file in (folder / METADATA_FOLDER).glob(f"*{OFFSETS_SUFFIX}"):
-            if str(file) not in kept and file != registered and file.stat().st_mtime < needed_since:
-                file.unlink(missing_ok=True)
-                deleted += 1
-    return deleted
+    def __init__(self, folder: Path) -> None:
+        """Look through no file yet."""
+        self._folder = folder / METADATA_FOLDER
+        self._looked_at: float | None = None
+
+    def delete(self, registered: Path, kept: Collection[str]) -> int:
+        """Delete the files, unless that was done a few minutes ago; see `TableStorage.delete_lake_offsets`.
+
+        Raises:
+            FlussTieringError: STORAGE if the disk refuses.
+        """
+        deleted = 0
+        with reporting_os_errors("delete old offsets files in", self._folder):
+            written = registered.stat().st_mtime
+            if self._looked_at is not None and 0 <= written - self._looked_at < _LOOKED_THROUGH_EVERY_S:
+                return 0
+            for file in self._folder.glob(f"*{OFFSETS_SUFFIX}"):
+                is_needed = str(file) in kept or file == registered
+                if not is_needed and file.stat().st_mtime < written - _MAY_STILL_COMMIT_S:
+                    file.unlink(missing_ok=True)
+                    deleted += 1
+            self._looked_at = written
+        return deleted

@@ -27,7 +27,7 @@ from fluss_tiering.storage.data_dir import DataDir
 from fluss_tiering.storage.embedded.catalog import Catalog, table_not_exist
 from fluss_tiering.storage.embedded.kv.checkpoint import read_checkpoint
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
-from fluss_tiering.storage.embedded.lake_offsets import delete_offsets_files, is_offsets_file, write_offsets_file
+from fluss_tiering.storage.embedded.lake_offsets import is_offsets_file, write_offsets_file
 from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
 from fluss_tiering.storage.embedded.log.segments import DEFAULT_SEGMENT_BYTES
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, reporting_dropped
@@ -283,7 +283,7 @@ class EmbeddedStorage:
 
     def delete_lake_offsets(self, table_id: int, registered: str, kept: Collection[str]) -> int:
         """Delete offsets files that nobody needs any more; see `TableStorage`."""
-        return delete_offsets_files(self._catalog.get_by_id(table_id).folder, Path(registered), frozenset(kept))
+        return self._catalog.get_by_id(table_id).old_offsets.delete(Path(registered), frozenset(kept))
 
     def close(self) -> None:
         """Flush all tables and release the data folder. Waiting writes are refused.

@@ -5,6 +5,7 @@ A leader of Fluss 1.0 scans its buckets itself. In front of an older one, a KV s
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Generator
@@ -58,6 +59,8 @@ class ClusterScans:
         self._files = files
         self._buckets = buckets
         self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._closed = False
         self._open: dict[ClusterKvScan | SessionKvScan, None] = {}
 
     def open(
@@ -69,8 +72,8 @@ class ClusterScans:
             FlussTieringError: TABLE_WITHOUT_PRIMARY_KEY if the table has no primary key; INVALID_REQUEST if it has no
                 such bucket; TOO_MANY_SCANNERS if the bucket's leader has no room for another session;
                 LOG_OFFSET_OUT_OF_RANGE if the log after the snapshot is gone; KV_SNAPSHOT_NOT_EXIST if snapshots are
-                deleted too quickly; CORRUPT_DATA if stored rows are damaged; STORAGE if they cannot be read;
-                UNAVAILABLE if the cluster cannot be reached.
+                deleted too quickly; NOT_LEADER_OR_FOLLOWER if the storage was closed; CORRUPT_DATA if stored rows are
+                damaged; STORAGE if they cannot be read; UNAVAILABLE if the cluster cannot be reached.
         """
         if not table.has_primary_key:
             raise without_primary_key(table.path, "scans by key")
@@ -97,7 +100,7 @@ class ClusterScans:
             raise
         try:
             if scan.has_rows:
-                self._open[scan] = None
+                self._add(scan, bucket)
                 return end, scan
         except BaseException:
             scan.close()
@@ -106,9 +109,21 @@ class ClusterScans:
         return end, None
 
     def close(self) -> None:
-        """End all scans."""
+        """End all scans, and refuse those that are being opened."""
+        with self._lock:
+            self._closed = True
         for scan in list(self._open):
             scan.lose()
+
+    def _add(self, scan: ClusterKvScan | SessionKvScan, bucket: TableBucket) -> None:
+        with self._lock:
+            if not self._closed:
+                self._open[scan] = None
+                return
+        raise FlussTieringError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"{bucket} cannot be scanned any more: the server is shutting down; start the scan again when it is back",
+        )
 
     def _in_session(
         self, table: TableInfo, bucket: TableBucket, session: ScanSession, on_lost: Callable[[], None]
@@ -125,7 +140,11 @@ class ClusterScans:
             release=lambda ended: self._open.pop(ended, None),
             on_lost=on_lost,
         )
-        self._open[scan] = None
+        try:
+            self._add(scan, bucket)
+        except BaseException:
+            scan.close()
+            raise
         return scan
 
     def _scan(

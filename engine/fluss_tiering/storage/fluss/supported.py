@@ -9,7 +9,7 @@ from fluss_tiering.formats.compacted.value_layout import VALUE_LAYOUTS, ValueLay
 from fluss_tiering.formats.log.statistics import WITH_STATISTICS
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath, lake_path_of
-from fluss_tiering.model.table_options import LAKE_ENABLED, freshness_ms, max_round_duration_ms
+from fluss_tiering.model.table_options import LAKE_ENABLED, check_tiering_options, is_set
 from fluss_tiering.storage.lake_rules import check_key_precision
 
 LAKE_FORMAT: Final = "table.datalake.format"
@@ -75,9 +75,9 @@ def check_tierable(path: TablePath, descriptor: TableDescriptor) -> None:
         FlussTieringError: INVALID_TABLE if it cannot.
     """
     properties = descriptor.properties
-    freshness_ms(properties)
-    max_round_duration_ms(properties)
-    if properties.get(LAKE_ENABLED.key, LAKE_ENABLED.default).lower() != "true":
+    # One table that the server cannot register would keep it from registering the others.
+    check_tiering_options(properties)
+    if not is_set(properties, LAKE_ENABLED):
         return
     check_stored(path, properties)
     lake_format = properties.get(LAKE_FORMAT)

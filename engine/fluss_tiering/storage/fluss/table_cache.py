@@ -12,6 +12,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.storage.fluss.rpc.calls.tables import list_databases, list_tables, table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.supported import check_tierable
 
@@ -24,6 +25,8 @@ _SEEN_AGAIN_AT_ONCE: Final = 50
 ZooKeeper. With more tables, an alteration by others is noticed some refreshes later."""
 _GONE: Final = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.DATABASE_NOT_EXIST})
 _UNUSABLE: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.CORRUPT_DATA})
+_OF_ONE_TABLE: Final = frozenset({FlussError.SCHEMA_NOT_EXIST, FlussError.UNKNOWN_SERVER_ERROR})
+"""The errors of a coordinator that cannot read what it keeps of one table, or that drops the table just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class ClusterTableCache:
 
         The cluster's lists leave them out like dropped tables.
         """
-        self._calls.each(lambda path: self._look(path, keep_refused=True), paths)
+        self._calls.each(lambda path: self._look(path, known=True), paths)
 
     def invalidate(self, path: TablePath) -> None:
         """Forget a table that was created, altered or dropped just now."""
@@ -138,7 +141,7 @@ class ClusterTableCache:
             self._changed_at = {path: at for path, at in self._changed_at.items() if path in listed}
             unknown = [path for path in listed if path not in self._seen]
             known = sorted(self._seen, key=lambda path: self._seen[path].at)
-        self._calls.each(self._look, [*unknown, *known[:_SEEN_AGAIN_AT_ONCE]])
+        self._calls.each(lambda path: self._look(path, known=True), [*unknown, *known[:_SEEN_AGAIN_AT_ONCE]])
         self._listed_at = self._monotonic()
 
     def _list(self) -> list[TablePath]:
@@ -152,7 +155,7 @@ class ClusterTableCache:
                     raise
         return paths
 
-    def _look(self, path: TablePath, *, keep_refused: bool = False) -> _Seen | None:
+    def _look(self, path: TablePath, *, known: bool = False) -> _Seen | None:
         at = self._monotonic()
         try:
             info = self._client.call(table(path)).info
@@ -163,9 +166,9 @@ class ClusterTableCache:
                 with self._lock:
                     self._seen.pop(path, None)
                 return None
-            # Callers may name any table. Only of those that were known is it kept that they are refused now.
-            known = keep_refused or path in self._seen
-            if error.code not in _UNUSABLE and not (known and error.code is ErrorCode.AUTHORIZATION):
+            # Callers may name any table. Of those that exist it is kept that the cluster does not describe them now.
+            is_kept = (known or path in self._seen) and _concerns_the_table_alone(error)
+            if error.code not in _UNUSABLE and not is_kept:
                 raise
             seen = _Seen(error, at)
         with self._lock:
@@ -173,6 +176,12 @@ class ClusterTableCache:
             if at >= self._changed_at.get(path, at) and (newer is None or at >= newer.at):
                 self._seen[path] = seen
         return seen
+
+
+def _concerns_the_table_alone(error: FlussTieringError) -> bool:
+    if error.code is ErrorCode.AUTHORIZATION:
+        return True
+    return isinstance(error, FlussServerError) and error.fluss_error in _OF_ONE_TABLE and not error.transient
 
 
 def _is_refused(seen: _Seen) -> bool:

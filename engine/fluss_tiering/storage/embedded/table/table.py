@@ -15,6 +15,7 @@ from fluss_tiering.formats.partitioning import PartitionValues, rows_by_partitio
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind, partition_name
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
+from fluss_tiering.storage.embedded.lake_offsets import OldOffsetsFiles
 from fluss_tiering.storage.embedded.table.bucket import KvBucket, LogBucket
 from fluss_tiering.storage.embedded.table.bucket_groups import BucketGroup, BucketGroups, write_log_ends
 from fluss_tiering.storage.embedded.validation import MAX_PARTITIONS, check_partition_values
@@ -34,11 +35,13 @@ class EmbeddedTable:
     Attributes:
         info: The table's definition, whose options may change.
         folder: The folder of its files.
+        old_offsets: The offsets files that nobody needs any more.
     """
 
     def __init__(self, info: TableInfo, folder: Path, groups: BucketGroups) -> None:
         self.info = info
         self.folder = folder
+        self.old_offsets = OldOffsetsFiles(folder)
         self._source = groups
         self._changing = threading.Lock()
         # The mapping is replaced as a whole, so that it may be read without the lock. It is None until it is needed.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fluss_tiering.model.data_type import PARTS, WITH_LENGTH, WITH_PRECISION, Field
+from fluss_tiering.model.data_type import MAX_NESTING, NESTED, PARTS, WITH_LENGTH, WITH_PRECISION, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescriptor, TableInfo, TablePath
 
@@ -27,6 +27,8 @@ _JSON_NAMES: Final = {
     DataTypeRoot.TIMESTAMP_LTZ: "TIMESTAMP_WITH_LOCAL_TIME_ZONE",
 }
 """The type names in JSON that differ from those in SQL."""
+_NOT_AS_EXPECTED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""The errors of reading a text that describes something else, or types that are nested too deeply to be read."""
 _ROOTS: Final[Mapping[str, DataTypeRoot]] = {_JSON_NAMES.get(root, root.value): root for root in DataTypeRoot}
 
 
@@ -105,7 +107,7 @@ def table_from_json(
             partition_keys=tuple(table["partition_key"]),
             auto_increment_columns=tuple(schema.get("auto_increment_column", ())),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _NOT_AS_EXPECTED as error:
         raise FlussTieringError(
             ErrorCode.CORRUPT_DATA, f"Fluss's description of {path} is no table: {type(error).__name__}: {error}"
         ) from error
@@ -141,7 +143,7 @@ def field_ids_from_json(text: bytes, path: TablePath) -> dict[str, int]:
 def _reading_schema(path: TablePath) -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _NOT_AS_EXPECTED as error:
         raise FlussTieringError(
             ErrorCode.CORRUPT_DATA,
             f"Fluss's description of a schema of {path} is no schema: {type(error).__name__}: {error}",
@@ -185,7 +187,7 @@ def _column_from_json(path: TablePath, column: Mapping[str, Any]) -> Column:
     return Column(name, _type_from_json(f"column {name!r} of {path}", column["data_type"]), column.get("comment"))
 
 
-def _type_from_json(what: str, data_type: Mapping[str, Any]) -> DataType:
+def _type_from_json(what: str, data_type: Mapping[str, Any], depth: int = 0) -> DataType:
     root = _ROOTS.get(data_type["type"])
     if root is None:
         raise FlussTieringError(
@@ -193,13 +195,21 @@ def _type_from_json(what: str, data_type: Mapping[str, Any]) -> DataType:
             f"{what} has the type {data_type['type']}: expected one of {', '.join(DataTypeRoot)}; tables with others "
             "cannot be tiered yet",
         )
+    if root in NESTED and depth == MAX_NESTING:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"{what} has types that are nested more than {MAX_NESTING} deep: expected fewer levels; tables with more "
+            "cannot be tiered",
+        )
     if root is DataTypeRoot.ROW:
         fields = tuple(
-            Field(field["name"], _type_from_json(what, field["field_type"]), field.get("description"))
+            Field(field["name"], _type_from_json(what, field["field_type"], depth + 1), field.get("description"))
             for field in data_type["fields"]
         )
     else:
-        fields = tuple(Field(name, _type_from_json(what, data_type[f"{name}_type"])) for name in PARTS.get(root, ()))
+        fields = tuple(
+            Field(name, _type_from_json(what, data_type[f"{name}_type"], depth + 1)) for name in PARTS.get(root, ())
+        )
     return DataType(
         root,
         data_type.get("nullable", True),

@@ -1,0 +1,69 @@
+"""What could not be released at the cluster is released later, also if its lease is renewed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from manager_support import Managers
+
+from engine_support import HOUR
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket
+from fluss_tiering.server.cluster.leases import ClusterLeases
+from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+
+FIRST, SECOND = TableBucket(1, 0), TableBucket(1, 1)
+
+
+class Cluster:
+    """A cluster in which every snapshot exists, and which answers no release while it is silent."""
+
+    def __init__(self) -> None:
+        self.pinned: set[int] = set()
+        self.silent = False
+
+    async def call(self, call: Any, **_: Any) -> Mapping[TableBucket, int]:
+        if call.api is ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE:
+            (table,) = call.request.snapshots_to_lease
+            self.pinned |= {each.bucket_id for each in table.bucket_snapshots}
+        elif call.api is not ApiKey.GET_KV_SNAPSHOT_METADATA:
+            if self.silent:
+                raise FlussTieringError(ErrorCode.UNAVAILABLE, "the coordinator does not answer")
+            if call.api is ApiKey.RELEASE_KV_SNAPSHOT_LEASE:
+                self.pinned -= {each.bucket_id for each in call.request.buckets_to_release}
+            else:
+                self.pinned.clear()
+        return {}
+
+
+@pytest.fixture
+def threads() -> Iterator[ServerThreads]:
+    running = ServerThreads()
+    yield running
+    running.close()
+
+
+async def test_a_renewal_forgets_nothing_that_is_to_be_released(managers: Managers, threads: ServerThreads) -> None:
+    managers.add_table(1, primary_key=True)
+    cluster = Cluster()
+    storage: Any = SimpleNamespace(table_by_id=lambda table_id: managers.tables[table_id])
+    client: Any = cluster
+    loaded: Any = managers
+    leases = ClusterLeases(client, threads, storage, loaded)
+    await leases.acquire("X", HOUR, {FIRST: 4, SECOND: 4}, allow_empty=False)
+    # As the release of what a dropped partition had: it is recorded, and only `tidy` tells the cluster.
+    managers.leases.release("X", [SECOND], None)
+    cluster.silent = True
+    with pytest.raises(FlussTieringError):
+        await leases.tidy()
+    for _ in range(2):
+        assert await leases.renew([("X", HOUR)]) == [managers.leases.leases("X")[0].expiration_time]
+    cluster.silent = False
+    await leases.tidy()
+    assert cluster.pinned == {FIRST.bucket}
+    await leases.drop("X", None)
+    assert cluster.pinned == set()
