@@ -162,3 +162,16 @@ def test_duckdb_reads_the_newest_metadata_file(command, client, table):
 def test_duckdb_reads_nothing_before_the_first_round(command, table):
     command("tables", "create", table, "-c", "id BIGINT")
     assert command("lake-conf", table, "--for", "duckdb").refuses(1, nothing_tiered(TablePath.parse(table)).message)
+
+
+def test_duckdb_reads_an_empty_lake_table(command, table):
+    command("tables", "create", table, "-c", "id BIGINT")
+    made_by_pyiceberg(command, table)
+    printed = command("lake-conf", table, "--for", "duckdb")
+    assert printed.code == 0
+    assert f"{table}: the lake table is empty: no round has found a row yet" in printed.err
+    with _duckdb().cursor() as connection:
+        for statement in statements(printed.out):
+            if not statement.startswith(("INSTALL", "LOAD")):
+                connection.execute(statement)
+        assert connection.execute(f"SELECT id FROM {table}").fetchall() == []

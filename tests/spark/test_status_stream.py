@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import grpc
 import pytest
@@ -11,9 +11,9 @@ import pytest
 from engine_support import ServerThread, new_path, new_table
 from fault_proxy import FaultProxy, refused
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
-from fluss_tiering.model.tiering import Claim
+from fluss_tiering.model.tiering import Claim, StatusChanges
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.status_stream import StatusStream
 from waiting import WAIT_S, wait_until
@@ -128,3 +128,26 @@ def test_a_stream_about_no_table_is_not_opened(server: ServerThread, keepalive: 
         with stream:
             stream._thread.join(WAIT_S)
         assert proxy.calls["WatchTieringStatuses"] == 1
+
+
+class ClosedInBetween(TieringClient):
+    """A client whose application ends while the server refuses the stream of a table that is not tiered."""
+
+    stream: StatusStream
+
+    def watch_tiering_statuses(self, paths: Sequence[TablePath] = ()) -> Iterator[StatusChanges]:
+        self.stream.close()
+        self.close()
+        raise FlussTieringError(ErrorCode.INVALID_TIERING_STATE, f"{paths[0]} is not tiered")
+
+
+def test_a_client_that_is_closed_meanwhile_ends_the_stream_without_a_traceback(
+    server: ServerThread, keepalive: KeepAlive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    with ClosedInBetween(server.target) as client:
+        client.stream = StatusStream(client, [new_path()], keepalive.hear)
+        with client.stream:
+            client.stream._thread.join(WAIT_S)
+    assert not failed

@@ -12,12 +12,13 @@ import typer
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.cli.duckdb_sql import duckdb_sql
-from fluss_tiering.cli.lake_place import SQLITE
+from fluss_tiering.cli.lake_place import SQLITE, metadata_file
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.lake.names import catalog_name
 from fluss_tiering.model.error_text import MASK, is_hidden
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered
+from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.submit import conf_arguments, spark_conf
 
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
@@ -51,7 +52,10 @@ def lake_conf(
     with TieringClient(server) as client:
         (info,) = client.get_tables([table])
         is_tiered = client.lake_snapshot(table) is not None
-        if not is_tiered and reader is not Reader.DUCKDB:
+        is_empty = not is_tiered and _has_empty_lake_table(client, info)
+        if is_empty:
+            output.print_warning(f"{table}: the lake table is empty: no round has found a row yet")
+        elif not is_tiered and reader is not Reader.DUCKDB:
             output.print_warning(f"{table}: {nothing_tiered(table).message}")
     properties = dict(info.lake_catalog_properties)
     hidden = sorted(key for key, value in properties.items() if is_hidden(value))
@@ -61,7 +65,7 @@ def lake_conf(
             "callers with the role tierer for the table; otherwise replace it yourself."
         )
     if reader is Reader.DUCKDB:
-        if not is_tiered and properties.get("type") != "rest":
+        if not is_tiered and not is_empty and properties.get("type") != "rest":
             raise nothing_tiered(table)
         output.print_as_it_is(duckdb_sql(info))
         return
@@ -73,6 +77,18 @@ def lake_conf(
     lines = [f"    {key}: {_yaml(value)}" for key, value in sorted(_pyiceberg(properties).items())]
     text = "\n".join(("catalog:", f"  {_yaml(name)}:", *lines))
     output.print_as_it_is(text)
+
+
+def _has_empty_lake_table(client: TieringClient, info: TableInfo) -> bool:
+    """Return whether a table without a lake snapshot has a lake table: a round made it and found no row."""
+    if metadata_file(info) is not None:
+        return True
+    try:
+        return any(status.last_tiered_time is not None for status in client.list_tiering_statuses(info.path))
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.INVALID_TIERING_STATE:
+            raise
+        return False
 
 
 def _spark(name: str, properties: Mapping[str, str]) -> dict[str, str]:

@@ -48,11 +48,14 @@ def verify(
         output.print_json([_as_json(audit)])
     else:
         _print(audit)
-    raise typer.Exit(0 if audit.equal and audit.lake_snapshot_id is not None else 1)
+    raise typer.Exit(0 if audit.equal and not audit.was_never_tiered else 1)
 
 
 def _print(audit: TableAudit) -> None:
-    if audit.lake_snapshot_id is None:
+    if audit.both_empty:
+        output.print_sentence(f"{audit.path}: equal: neither the table nor its lake table has had a row yet.")
+        return
+    if audit.was_never_tiered:
         output.print_errors([(str(audit.path), nothing_tiered(audit.path).message)])
         return
     output.print_table(
@@ -152,5 +155,5 @@ def _as_json(audit: TableAudit) -> dict[str, object]:
         "more_differences": audit.more_differences,
         "wrong_files": [wrong_file_as_json(each) for each in audit.wrong_files],
         "kv_ttl": audit.kv_ttl,
-        "error": nothing_tiered(audit.path).message if audit.lake_snapshot_id is None else None,
+        "error": nothing_tiered(audit.path).message if audit.was_never_tiered else None,
     }

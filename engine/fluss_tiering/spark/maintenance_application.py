@@ -189,14 +189,16 @@ def _verify(options: VerifyOptions, client: TieringClient, spark: SparkSession, 
     for file in audit.wrong_files:
         logger.error("%s: file %s has wrong bounds or physical types", table.path, file.location)
     error = _difference(audit)
-    if error is None:
+    if audit.both_empty:
+        logger.info("%s: equal: neither the table nor its lake table has had a row yet", table.path)
+    elif error is None:
         rows = sum(each.lake.rows for each in audit.buckets)
         logger.info("%s: equal: %s at lake snapshot %s", table.path, counted(rows, "row"), audit.lake_snapshot_id)
     return error
 
 
 def _difference(audit: TableAudit) -> str | None:
-    if audit.lake_snapshot_id is None:
+    if audit.was_never_tiered:
         return nothing_tiered(audit.path).message
     if audit.equal:
         return None

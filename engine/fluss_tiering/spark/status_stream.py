@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Self
@@ -49,9 +48,15 @@ class StatusStream(Closing):
 
     def _run(self) -> None:
         retry = Retry(self._closed, longest_pause_s=_LONGEST_PAUSE_S, what="the stream of tiering statuses broke")
-        with contextlib.suppress(FlussTieringError):
+        try:
             while self._tables and not self._closed.is_set():
                 retry(self._follow)
+        except FlussTieringError:
+            pass
+        except Exception:
+            # A client that is closed in the middle of a call fails with other errors of gRPC, which tell nothing.
+            if not self._closed.is_set():
+                raise
 
     def _follow(self) -> None:
         try:

@@ -19,11 +19,10 @@ def sentence(path: object) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["verify"], ["compact"], ["expire"], ["clean"], ["repair"], ["maintain"], ["maintain", "--dry-run"]],
-    ids=" ".join,
-)
+EVERY_COMMAND = [["verify"], ["compact"], ["expire"], ["clean"], ["repair"], ["maintain"], ["maintain", "--dry-run"]]
+
+
+@pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=" ".join)
 def test_a_named_table_is_an_error(tiering: Tiering, monkeypatch, capsys, arguments):
     table = tiering.table()
     tiering.write(table, named(range(3), "row"))
@@ -57,6 +56,26 @@ def test_a_table_that_nobody_named_is_skipped(tmp_path, spark, monkeypatch, caps
                 assert f"{tiered.path}: skipped" not in printed.err, arguments
     finally:
         server.stop()
+
+
+def test_a_lake_table_without_snapshots_is_empty(tiering: Tiering, monkeypatch, capsys):
+    table = tiering.table()
+    tiering.tier(table)
+    assert tiering.snapshots(table) == []
+    run = command(tiering, monkeypatch)
+    for arguments in EVERY_COMMAND:
+        assert run(*arguments, str(table.path), "--server", tiering.target) == 0, arguments
+        printed = capsys.readouterr()
+        assert "nothing of the table is in the lake" not in printed.out + printed.err, arguments
+        assert run(*arguments, str(table.path), "--json", "--server", tiering.target) == 0, arguments
+        (told,) = json.loads(capsys.readouterr().out)
+        assert told["error"] is None if "error" in told else arguments == ["clean"], arguments
+    for options in (CompactOptions, ExpireOptions, VerifyOptions, MaintainOptions):
+        assert run_application(options(tiering.target, (table.path,)), tiering.spark) == {}, options
+    # The rows that are there now were not compared with anything.
+    tiering.write(table, named(range(3), "row"))
+    assert run("verify", str(table.path), "--server", tiering.target) == 1
+    assert f"{table.path}: {sentence(table.path)}\n" in capsys.readouterr().out
 
 
 def test_the_application_has_the_same_rule(tiering: Tiering):

@@ -29,13 +29,16 @@ class FileCounts:
 
 
 def file_counts(table: JavaObject) -> FileCounts:
-    """Return the counts of a table's current snapshot, which must exist. A count that its summary lacks is 0.
+    """Return the counts of a table's current snapshot. A count that its summary lacks is 0, as all are without one.
 
     Raises:
         FlussTieringError: STORAGE if the lake cannot be read.
     """
     with lake_errors(f"read the lake table {table.name()}"):
-        summary = table.currentSnapshot().summary()
+        snapshot = table.currentSnapshot()
+        if snapshot is None:
+            return FileCounts(0, 0, 0, 0, 0)
+        summary = snapshot.summary()
         return FileCounts(
             data_files=int(summary.get("total-data-files") or 0),
             delete_files=int(summary.get("total-delete-files") or 0),
@@ -46,10 +49,11 @@ def file_counts(table: JavaObject) -> FileCounts:
 
 
 def manifest_sizes(table: JavaObject) -> list[int]:
-    """Return the sizes in bytes of the manifests of a table's current snapshot, which must exist.
+    """Return the sizes in bytes of the manifests of a table's current snapshot; none if there is no snapshot.
 
     Raises:
         FlussTieringError: STORAGE if the lake cannot be read.
     """
     with lake_errors(f"read the lake table {table.name()}"):
-        return [int(manifest.length()) for manifest in table.currentSnapshot().allManifests(table.io())]
+        snapshot = table.currentSnapshot()
+        return [] if snapshot is None else [int(each.length()) for each in snapshot.allManifests(table.io())]

@@ -81,6 +81,7 @@ class TableAudit:
         more_differences: Whether more keys differ.
         wrong_files: The files whose bounds or physical types are wrong, so that readers may miss rows.
         kv_ttl: The time after which rows of the table expire in Fluss; None if they do not.
+        both_empty: Whether there is a lake table without snapshots, and nothing was ever written to the table.
     """
 
     path: TablePath
@@ -90,6 +91,12 @@ class TableAudit:
     more_differences: bool = False
     wrong_files: tuple[WrongFile, ...] = ()
     kv_ttl: str | None = None
+    both_empty: bool = False
+
+    @property
+    def was_never_tiered(self) -> bool:
+        """Whether there was nothing to compare with, though the table may have rows."""
+        return self.lake_snapshot_id is None and not self.both_empty
 
     @property
     def equal(self) -> bool:

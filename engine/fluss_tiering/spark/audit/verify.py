@@ -87,7 +87,8 @@ def verify_table(
     unregistered = lake_table.unregistered_commit(None if known is None else known.snapshot_id, read_offsets)
     snapshot_id = lake_table.base()
     if snapshot_id is None:
-        return TableAudit(table.path, None)
+        written = any(info.log_end_offset > 0 for info in client.list_buckets([table.path])[table.path])
+        return TableAudit(table.path, None, both_empty=not written)
     offsets = {} if known is None else known.log_end_offsets
     if unregistered is not None:
         offsets = unregistered.commit.log_end_offsets

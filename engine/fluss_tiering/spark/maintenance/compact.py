@@ -113,7 +113,10 @@ class _Compactor:
                 has another layout;
                 INVALID_REQUEST if the table has a TIME column and files that only Spark could rewrite.
         """
-        before = file_counts(self._open().java_table)
+        lake = self._open()
+        before = file_counts(lake.java_table)
+        if lake.base() is None:
+            return Compaction(self._table.path, before=before, after=before)
         rewritten = self._tries.run(self._rewrite)
         if file_counts(self._open().java_table).position_deletes and not has_times(self._table):
             self._tries.run(call_procedure, self._spark, self._table, "rewrite_position_delete_files")
@@ -140,6 +143,6 @@ class _Compactor:
     def _open(self) -> IcebergTable:
         """Return the lake table as it is now."""
         lake = self._catalogs.find_table(self._table)
-        if lake is None or lake.base() is None:
+        if lake is None:
             raise nothing_tiered(self._table.path)
         return lake

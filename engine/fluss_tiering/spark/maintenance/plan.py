@@ -187,7 +187,7 @@ def plan_table(
     *,
     with_merges: bool = False,
 ) -> Plan | None:
-    """Return the plan for a table; None if nothing was tiered yet.
+    """Return the plan for a table; None if it has no lake table. For a lake table without snapshots it is empty.
 
     Args:
         client: The client for the tiering server.
@@ -205,8 +205,12 @@ def plan_table(
     # This is read before the lake table is opened: a snapshot that is registered in between is newer.
     known = client.lake_snapshot(table.path)
     lake = IcebergCatalogs(spark).find_table(table)
-    if lake is None or lake.base() is None:
+    if lake is None:
         return None
+    if lake.base() is None:
+        # This fails if the storage knows a snapshot. Without one, no round has found a row so far.
+        lake.unregistered_commit(None if known is None else known.snapshot_id)
+        steps = frozenset(steps) - {Step.COMPACT, Step.MANIFESTS, Step.EXPIRE}
     sizes = manifest_sizes(lake.java_table)
     batches, left, note = _batches(spark, table, lake, limits) if Step.COMPACT in steps else ((), 0, None)
     merges = _merges(spark, table, lake, limits, batches) if with_merges and Step.COMPACT in steps else ()
