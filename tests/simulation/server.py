@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import fields
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
@@ -81,6 +81,9 @@ class SimThreads:
     async def storage(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._server.pause()
         return function(*args, **kwargs)
+
+    async def storage_each(self, function: Callable[[Any], T], values: Iterable[Any]) -> list[T]:
+        return [await self.storage(function, value) for value in values]
 
     async def to_its_end(self, steps: Coroutine[Any, Any, T]) -> T:
         return await steps

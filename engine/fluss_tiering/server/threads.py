@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, Final, ParamSpec, TypeVar
@@ -12,6 +12,7 @@ from fluss_tiering.server.turns import TurnWatch
 
 P = ParamSpec("P")
 T = TypeVar("T")
+V = TypeVar("V")
 
 _STORAGE_THREADS: Final = 16
 """More than processors, because calls wait for disks more than they compute."""
@@ -47,6 +48,10 @@ class ServerThreads:
     async def storage(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that calls the storage, and return its result."""
         return await _run(self._storage, lambda: function(*args, **kwargs))
+
+    async def storage_each(self, function: Callable[[V], T], values: Iterable[V]) -> list[T]:
+        """Run a function that calls the storage with several values at the same time, and return its results."""
+        return list(await asyncio.gather(*(self.storage(function, value) for value in values)))
 
     async def to_its_end(self, steps: Coroutine[Any, Any, T]) -> T:
         """Run steps in these threads to their end, even if the client goes away in between."""

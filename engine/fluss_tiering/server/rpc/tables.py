@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -167,7 +166,7 @@ class TablesServicer(GeneratedTablesServicer):
         references = [snapshot_ref_from_pb(each) for each in bounded(request, "snapshots", request.snapshots)]
         # A cluster is asked about each on its own.
         shares = [references[first::_SNAPSHOTS_AT_ONCE] for first in range(_SNAPSHOTS_AT_ONCE)]
-        found = await asyncio.gather(*(self._threads.storage(self._kv_snapshots, share) for share in shares))
+        found = await self._threads.storage_each(self._kv_snapshots, shares)
         snapshots = [
             _existing(found[number % _SNAPSHOTS_AT_ONCE][number // _SNAPSHOTS_AT_ONCE], *reference)
             for number, reference in enumerate(references)
