@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
 from fluss_tiering.cli.duckdb_sql import duckdb_sql
-from fluss_tiering.cli.lake_conf import _pyiceberg
+from fluss_tiering.cli.lake_conf import _pyiceberg, _spark
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath
@@ -65,6 +65,12 @@ def test_other_catalogs_are_named_as_pyiceberg_names_them():  # D30
     assert odd["uri"] == "postgresql+psycopg2://u%40corp:p%40ss%2Fw%3Ard%25@db:5432/lake"
     with pytest.raises(FlussTieringError, match="jdbc:mysql"):
         _pyiceberg({"type": "jdbc", "uri": "jdbc:mysql://db/lake"})
+
+
+def test_the_arguments_of_spark_are_in_order():
+    properties = {"warehouse": "w", "type": "rest", "uri": "http://rest:8181"}
+    of_catalog = [key for key in _spark("lake", properties) if key.startswith("spark.sql.catalog.lake.")]
+    assert [key.rpartition(".")[2] for key in of_catalog] == ["type", "uri", "warehouse"]
 
 
 def in_catalog(**properties: str) -> TableInfo:

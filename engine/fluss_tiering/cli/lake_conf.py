@@ -94,7 +94,11 @@ def _has_empty_lake_table(client: TieringClient, info: TableInfo) -> bool:
 def _spark(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     needed = {key: value for key, value in spark_conf().items() if key.startswith("spark.jars")}
     catalog = f"spark.sql.catalog.{name}"
-    return {**needed, catalog: _SPARK_CATALOG, **{f"{catalog}.{key}": value for key, value in properties.items()}}
+    return {
+        **needed,
+        catalog: _SPARK_CATALOG,
+        **{f"{catalog}.{key}": value for key, value in sorted(properties.items())},
+    }
 
 
 def _pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
