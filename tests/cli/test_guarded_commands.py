@@ -26,6 +26,17 @@ def test_an_option_of_the_program_behind_the_command_is_told_its_place(command, 
 
 def test_another_unknown_option_has_no_such_hint(command):
     assert "stands before" not in command("status", "--nonsense").err
+    assert "stands behind" not in command("--nonsense", "status").err
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["tables", "list"], ["tier", "shop.orders"]])
+@pytest.mark.parametrize("option", ["--server", "-s"])
+def test_an_option_of_the_command_before_it_is_told_its_place(command, arguments, option):
+    answer = command(option, "localhost:9133", *arguments)
+    assert answer.code == 2
+    names = " ".join(each for each in arguments if "." not in each)
+    told = " ".join(answer.err.replace("│", " ").split())
+    assert f"No such option: {option}. It stands behind the command: fluss-tiering {names} {option} ..." in told
 
 
 def test_the_printed_submit_has_the_paths_of_the_credentials(command, table, tmp_path, monkeypatch):

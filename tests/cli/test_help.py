@@ -129,3 +129,24 @@ def test_a_value_that_can_only_be_a_slip_is_refused(command, arguments, told, tm
     monkeypatch.chdir(tmp_path)
     assert command(*arguments).refuses(2, told)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ("tier", "db.t", "--claim-timeout", "abc"),
+            "'abc' is not a number of at least 0 in seconds, for example --claim-timeout 60",
+        ),
+        (("tier", "db.t", "--claim-timeout", "-1"), "'-1' is not a number of at least 0 in seconds"),
+        (("history", "db.t", "--limit", "5000"), "'5000' is not a whole number from 1 to 1000, for example --limit 20"),
+        (("tier", "db.t", "--max-round-bytes", "1e6"), "'1e6' is not a whole number of at least 1"),
+        (("serve", "--port", "abc"), "'abc' is not a whole number from 0 to 65535, for example --port 9133"),
+    ],
+)
+def test_a_wrong_number_is_told_in_our_words(command, arguments, told):
+    answer = command(*arguments)
+    assert answer.code == 2
+    shown = " ".join(answer.err.replace("│", " ").split())
+    assert told in shown
+    assert "Input should" not in shown

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
 from fluss_tiering.cli.duckdb_sql import duckdb_sql
-from fluss_tiering.cli.lake_conf import _pyiceberg
+from fluss_tiering.cli.lake_conf import _pyiceberg, _spark
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath
@@ -35,12 +35,13 @@ def test_spark_gets_arguments(command, table):  # D30
     assert command("lake-conf", "cli.nowhere").refuses(1, "cli.nowhere")
 
 
-def test_arguments_that_a_shell_takes_as_they_are_need_no_hint(command, table):
+def test_arguments_that_a_shell_takes_as_they_are_need_no_hint(command, client, table):
     command("tables", "create", table, "-c", "id BIGINT")
     printed = command("lake-conf", table)
     assert printed.out.split() == shlex.split(printed.out)
     (warning,) = printed.err.splitlines()
-    assert warning == f"warning: {table}: {nothing_tiered(TablePath.parse(table)).message}"
+    (info,) = client.get_tables([TablePath.parse(table)])
+    assert warning == f"warning: {table}: {nothing_tiered(info).message}"
 
 
 def test_pyiceberg_opens_the_catalog(command, table, tmp_path: Path, monkeypatch):  # D30
@@ -64,6 +65,12 @@ def test_other_catalogs_are_named_as_pyiceberg_names_them():  # D30
     assert odd["uri"] == "postgresql+psycopg2://u%40corp:p%40ss%2Fw%3Ard%25@db:5432/lake"
     with pytest.raises(FlussTieringError, match="jdbc:mysql"):
         _pyiceberg({"type": "jdbc", "uri": "jdbc:mysql://db/lake"})
+
+
+def test_the_arguments_of_spark_are_in_order():
+    properties = {"warehouse": "w", "type": "rest", "uri": "http://rest:8181"}
+    of_catalog = [key for key in _spark("lake", properties) if key.startswith("spark.sql.catalog.lake.")]
+    assert [key.rpartition(".")[2] for key in of_catalog] == ["type", "uri", "warehouse"]
 
 
 def in_catalog(**properties: str) -> TableInfo:
@@ -159,9 +166,20 @@ def test_duckdb_reads_the_newest_metadata_file(command, client, table):
         assert connection.execute(f"SELECT id FROM {table} ORDER BY id").fetchall() == [(1,), (2,)]
 
 
-def test_duckdb_reads_nothing_before_the_first_round(command, table):
+def test_duckdb_reads_nothing_before_the_first_round(command, client, table):
     command("tables", "create", table, "-c", "id BIGINT")
-    assert command("lake-conf", table, "--for", "duckdb").refuses(1, nothing_tiered(TablePath.parse(table)).message)
+    (info,) = client.get_tables([TablePath.parse(table)])
+    refused = command("lake-conf", table, "--for", "duckdb")
+    assert refused.refuses(1, nothing_tiered(info).message)
+    assert f"run `fluss-tiering tier {table}` first" in refused.err
+
+
+def test_a_table_whose_tiering_is_off_is_not_sent_to_tier(command, table):
+    command("tables", "create", table, "-c", "id BIGINT", "-p", "table.datalake.enabled=false")
+    refused = command("lake-conf", table, "--for", "duckdb")
+    assert refused.code == 1
+    assert f"run `fluss-tiering tables alter {table} --set table.datalake.enabled=true` first" in refused.err
+    assert f"fluss-tiering tier {table}" not in refused.err
 
 
 def test_duckdb_reads_an_empty_lake_table(command, table):

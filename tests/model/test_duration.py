@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluss_tiering.model.duration import parse_duration_ms
+from fluss_tiering.model.duration import duration_text, parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 
@@ -34,3 +34,8 @@ def test_other_texts_are_refused(text: str) -> None:
         parse_duration_ms(text)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
     assert repr(text) in refused.value.message
+
+
+@pytest.mark.parametrize("text", ["0s", "1ms", "1500ms", "90s", "90min", "36h", "3d"])
+def test_a_duration_is_shown_as_it_is_written(text: str) -> None:
+    assert duration_text(parse_duration_ms(text)) == text

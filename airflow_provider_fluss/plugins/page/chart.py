@@ -62,7 +62,7 @@ def charts(rounds: Sequence[TieringRound], now: int) -> list[Chart]:
     """
     in_order = sorted(rounds, key=lambda each: each.tiering_epoch)
     return [
-        _chart("Duration of each round", in_order, lambda each: took(each, now), text.duration),
+        _chart("Duration of each round", in_order, lambda each: took(each, now), text.took),
         _chart("Rows of each round", in_order, lambda each: each.stats.rows if each.stats else 0, text.count),
     ]
 

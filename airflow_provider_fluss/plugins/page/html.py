@@ -69,6 +69,7 @@ def _environment() -> Environment:
         "outcome": outcome,
         "shown_state": shown_state,
         "size": text.size,
+        "took": text.took,
     }
     environment.globals["static"] = static_href
     return environment

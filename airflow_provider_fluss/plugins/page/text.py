@@ -31,6 +31,14 @@ def duration(milliseconds: int | None) -> str:
     return " ".join(parts)
 
 
+def took(milliseconds: int) -> str:
+    """Return how long something took: as `duration`, but with tenths of a second if it was less than a minute."""
+    if not 1_000 <= milliseconds < 60_000:
+        return duration(milliseconds)
+    rounded = (milliseconds + 50) // 100 * 100
+    return f"{rounded / 1_000:.1f} s" if rounded % 1_000 else duration(rounded)
+
+
 def lag(milliseconds: int | None) -> str:
     """Return how far a lake table is behind; whole seconds are exact enough."""
     return "0" if milliseconds is not None and milliseconds < 1_000 else duration(milliseconds)

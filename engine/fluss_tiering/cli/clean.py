@@ -50,11 +50,14 @@ def clean(
             "looking for orphan files", tables, lambda each: clean_table(spark, each, grace=grace, delete=delete)
         )
     if table is not None:
-        found = [each if each.tiered else replace(each, error=nothing_tiered(each.path).message) for each in found]
+        found = [
+            each if each.tiered else replace(each, error=nothing_tiered(info).message)
+            for info, each in zip(tables, found, strict=True)
+        ]
     if json:
         output.print_json(_as_json(each) for each in found)
     else:
-        _print(found, delete=delete)
+        _print(tables, found, delete=delete)
     raise typer.Exit(1 if any(each.error or each.not_deleted for each in found) else 0)
 
 
@@ -64,15 +67,15 @@ def _chosen(server: str, table: TablePath | None) -> list[TableInfo]:
         return client.get_tables(paths) if paths else []
 
 
-def _print(found: list[TableFiles], *, delete: bool) -> None:
-    for table in found:
+def _print(infos: list[TableInfo], found: list[TableFiles], *, delete: bool) -> None:
+    for info, table in zip(infos, found, strict=True):
         for orphan in table.orphans:
             fate = _fate(orphan, table, delete=delete)
             output.print_sentence(f"{escape(orphan.location)} [dim]{escape(fate)}[/]")
         if table.orphans and not delete:
             output.print_sentence(f"{table.path}: use --delete to delete the files that may be deleted")
         if not table.tiered and table.error is None:
-            output.print_progress(f"{table.path}: {skipped_text(table.path)}")
+            output.print_progress(f"{table.path}: {skipped_text(info)}")
     examined = [table for table in found if table.tiered and table.error is None]
     if (examined or not found) and not any(table.orphans for table in examined):
         output.print_sentence("There are no orphan files of this age.")

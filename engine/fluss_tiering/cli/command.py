@@ -16,6 +16,9 @@ _SAID_BY_OTHERS: Final = frozenset({"A", "A,B", "DURATION", "FOLDER", "SIZE", "[
 """The values whose own check names an empty one, and says more about what is expected."""
 
 
+_OF_PYDANTIC: Final = "Input should be "
+
+
 class Command(TyperCommand):
     """A command."""
 
@@ -39,7 +42,16 @@ class Command(TyperCommand):
                     ErrorCode.INVALID_REQUEST,
                     f"{option} is given {times} times: expected {option} {parameter.metavar} once",
                 )
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            # typer keeps the type of the error to itself, and takes the words for it from pydantic.
+            parameter = getattr(error, "param", None)
+            if isinstance(parameter, TyperOption) and str(getattr(error, "message", "")).startswith(_OF_PYDANTIC):
+                expected = help_words.expected_number(parameter)
+                if expected:
+                    error.message = f"{given[parameter.name]!r} is not {expected}"  # type: ignore[attr-defined]
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401
         """Return the words of the usage behind the name of the command."""

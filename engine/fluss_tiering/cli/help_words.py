@@ -52,6 +52,26 @@ def number_range(option: TyperOption) -> str:
     return f"at least {option.min}" if option.max is None else f"{option.min} to {option.max}"
 
 
+def expected_number(option: TyperOption) -> str:
+    """Return what an error says of the number that an option takes: its range, its unit and an example.
+
+    Returns:
+        An empty text if the option takes no number.
+    """
+    kind: Any = option.type_descriptor.annotation
+    if kind not in (int, float):
+        return ""
+    words = ["a whole number" if kind is int else "a number"]
+    if option.min is not None:
+        words.append(f"of {number_range(option)}" if option.max is None else f"from {number_range(option)}")
+    if option.metavar == "SECONDS":
+        words.append("of seconds" if option.min is None else "in seconds")
+    example = next((each for each in (option.default, option.show_default) if str(each).isdecimal()), None)
+    if example is None and option.metavar == "SECONDS":
+        example = 60
+    return " ".join(words) + ("" if example is None else f", for example {max(option.opts, key=len)} {example}")
+
+
 def with_ranges_in_words(text: str) -> str:
     """Return a help text of typer with the ranges of numbers in words."""
     for written, read in _RANGES:

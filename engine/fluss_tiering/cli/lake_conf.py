@@ -56,7 +56,7 @@ def lake_conf(
         if is_empty:
             output.print_warning(f"{table}: the lake table is empty: no round has found a row yet")
         elif not is_tiered and reader is not Reader.DUCKDB:
-            output.print_warning(f"{table}: {nothing_tiered(table).message}")
+            output.print_warning(f"{table}: {nothing_tiered(info).message}")
     properties = dict(info.lake_catalog_properties)
     hidden = sorted(key for key, value in properties.items() if is_hidden(value))
     if hidden:
@@ -66,7 +66,7 @@ def lake_conf(
         )
     if reader is Reader.DUCKDB:
         if not is_tiered and not is_empty and properties.get("type") != "rest":
-            raise nothing_tiered(table)
+            raise nothing_tiered(info)
         output.print_as_it_is(duckdb_sql(info))
         return
     name = catalog_name(properties)
@@ -94,7 +94,11 @@ def _has_empty_lake_table(client: TieringClient, info: TableInfo) -> bool:
 def _spark(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     needed = {key: value for key, value in spark_conf().items() if key.startswith("spark.jars")}
     catalog = f"spark.sql.catalog.{name}"
-    return {**needed, catalog: _SPARK_CATALOG, **{f"{catalog}.{key}": value for key, value in properties.items()}}
+    return {
+        **needed,
+        catalog: _SPARK_CATALOG,
+        **{f"{catalog}.{key}": value for key, value in sorted(properties.items())},
+    }
 
 
 def _pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:

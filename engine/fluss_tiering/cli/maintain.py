@@ -94,11 +94,12 @@ def maintain(
             )
     if tables:
         found = [
-            replace(each, error=nothing_tiered(each.path).message) if each.was_never_tiered else each for each in found
+            replace(each, error=nothing_tiered(info).message) if each.was_never_tiered else each
+            for info, each in zip(infos, found, strict=True)
         ]
-    for each in found:
+    for info, each in zip(infos, found, strict=True):
         if each.was_never_tiered:
-            output.print_progress(f"{each.path}: {skipped_text(each.path)}")
+            output.print_progress(f"{each.path}: {skipped_text(info)}")
     if json:
         output.print_json({**_named(each.path), **maintenance_as_json(each)} for each in found)
     else:
@@ -120,13 +121,13 @@ def _show_plans(
         try:
             found = plan(table)
             if found is None and were_named:
-                raise nothing_tiered(table.path)
+                raise nothing_tiered(table)
         except FlussTieringError as error:
             errors[table.path] = error.message
             continue
         plans[table.path] = found
         if found is None:
-            output.print_progress(f"{table.path}: {skipped_text(table.path)}")
+            output.print_progress(f"{table.path}: {skipped_text(table)}")
     if as_json:
         output.print_json(
             [

@@ -79,7 +79,8 @@ def put(
     done = {
         WriteKind.APPEND: f"Appended {rows} to {table}.",
         WriteKind.UPSERT: f"Upserted {rows} into {table}.",
-        WriteKind.DELETE: f"Deleted {rows} from {table} by key.",
+        # Nobody says which of the keys had a row.
+        WriteKind.DELETE: f"Sent {counted(written, 'delete')} to {table} by key.",
     }
     output.print_sentence(done[kind])
 
@@ -116,7 +117,7 @@ def _telling_what_was_written(
         error = FlussTieringError(error.code, f"{name}: {error.message}")
     if not before + of_file:
         return error
-    done = "deleted" if kind is WriteKind.DELETE else "written"
+    done = "sent as deletes" if kind is WriteKind.DELETE else "written"
     return FlussTieringError(
         error.code,
         f"{error.message}. Before the error {counted(before, 'row')} of the files before {name}, and "

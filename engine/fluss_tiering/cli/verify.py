@@ -11,6 +11,7 @@ from fluss_tiering.cli.output import Heading
 from fluss_tiering.cli.spark_session import spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.lake import nothing_tiered
+from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import KV_TTL
 
 if TYPE_CHECKING:
@@ -45,18 +46,18 @@ def verify(
             output.print_progress(f"{table}: comparing …")
             audit = verify_table(client, spark, info, target=server, max_differences=limit)
     if json:
-        output.print_json([_as_json(audit)])
+        output.print_json([_as_json(info, audit)])
     else:
-        _print(audit)
+        _print(info, audit)
     raise typer.Exit(0 if audit.equal and not audit.was_never_tiered else 1)
 
 
-def _print(audit: TableAudit) -> None:
+def _print(info: TableInfo, audit: TableAudit) -> None:
     if audit.both_empty:
         output.print_sentence(f"{audit.path}: equal: neither the table nor its lake table has had a row yet.")
         return
     if audit.was_never_tiered:
-        output.print_errors([(str(audit.path), nothing_tiered(audit.path).message)])
+        output.print_errors([(str(audit.path), nothing_tiered(info).message)])
         return
     output.print_table(
         f"{audit.path} at lake snapshot {audit.lake_snapshot_id}",
@@ -123,7 +124,7 @@ def _plain(value: object) -> object:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _as_json(audit: TableAudit) -> dict[str, object]:
+def _as_json(info: TableInfo, audit: TableAudit) -> dict[str, object]:
     return {
         "database_name": audit.path.database,
         "table_name": audit.path.table,
@@ -155,5 +156,5 @@ def _as_json(audit: TableAudit) -> dict[str, object]:
         "more_differences": audit.more_differences,
         "wrong_files": [wrong_file_as_json(each) for each in audit.wrong_files],
         "kv_ttl": audit.kv_ttl,
-        "error": nothing_tiered(audit.path).message if audit.was_never_tiered else None,
+        "error": nothing_tiered(info).message if audit.was_never_tiered else None,
     }

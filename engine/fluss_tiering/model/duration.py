@@ -42,3 +42,10 @@ def parse_duration_ms(text: str) -> int:
     if milliseconds > _MAX_MS:
         raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"the duration {text!r} is longer than ten years")
     return milliseconds
+
+
+def duration_text(milliseconds: int) -> str:
+    """Return a duration as users write it, in the largest unit in which it is a whole number, such as `36h`."""
+    nanos = milliseconds * 1_000_000
+    unit = next((each for each in ("d", "h", "min", "s") if nanos % _NANOS_BY_LABEL[each] == 0), "ms") if nanos else "s"
+    return f"{nanos // _NANOS_BY_LABEL[unit]}{unit}"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.model.table_options import LAKE_ENABLED
 
 COMMIT_USER: Final = "__fluss_lake_tiering"
 """The value of `commit-user` by which Fluss marks the summary of a snapshot that tiering made."""
@@ -29,15 +30,21 @@ class LakeSnapshot:
     log_end_offsets: Mapping[TableBucket, int] = field(default_factory=dict)
 
 
-def nothing_tiered(path: TablePath) -> FlussTieringError:
+def nothing_tiered(table: TableInfo) -> FlussTieringError:
     """Return the error of what needs the lake table of a table, if nothing of the table is in the lake."""
+    path = table.path
+    if table.descriptor.properties.get(LAKE_ENABLED.key, LAKE_ENABLED.default).strip().lower() == "true":
+        first = f"run `fluss-tiering tier {path}` first"
+    else:
+        option = f"{LAKE_ENABLED.key}=true"
+        first = f"its tiering is switched off: run `fluss-tiering tables alter {path} --set {option}` first"
     return FlussTieringError(
         ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
         "nothing of the table is in the lake: no round has tiered it yet, or its lake table was dropped or renamed; "
-        f"run `fluss-tiering tier {path}` first",
+        f"{first}",
     )
 
 
-def skipped_text(path: TablePath) -> str:
+def skipped_text(table: TableInfo) -> str:
     """Return why a command leaves out a table that nobody named: nothing of it is in the lake."""
-    return f"skipped: {nothing_tiered(path).message}"
+    return f"skipped: {nothing_tiered(table).message}"

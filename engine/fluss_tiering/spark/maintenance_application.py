@@ -133,14 +133,14 @@ def _maintain(
     if options.dry_run:
         plan = plan_table(client, spark, table, steps[table.path], limits, with_merges=True)
         if plan is None and options.tables:
-            return nothing_tiered(table.path).message
-        logger.info("%s: %s", table.path, skipped_text(table.path) if plan is None else planned_text(plan))
+            return nothing_tiered(table).message
+        logger.info("%s: %s", table.path, skipped_text(table) if plan is None else planned_text(plan))
         return None
     done = maintain_table(client, spark, table, steps=steps[table.path], limits=limits)
     if done.was_never_tiered and options.tables:
-        return nothing_tiered(table.path).message
+        return nothing_tiered(table).message
     if done.error is None:
-        logger.info("%s: %s", table.path, done_text(done))
+        logger.info("%s: %s", table.path, skipped_text(table) if done.was_never_tiered else done_text(done))
     return done.error
 
 
@@ -188,7 +188,7 @@ def _verify(options: VerifyOptions, client: TieringClient, spark: SparkSession, 
         )
     for file in audit.wrong_files:
         logger.error("%s: file %s has wrong bounds or physical types", table.path, file.location)
-    error = _difference(audit)
+    error = _difference(table, audit)
     if audit.both_empty:
         logger.info("%s: equal: neither the table nor its lake table has had a row yet", table.path)
     elif error is None:
@@ -197,9 +197,9 @@ def _verify(options: VerifyOptions, client: TieringClient, spark: SparkSession, 
     return error
 
 
-def _difference(audit: TableAudit) -> str | None:
+def _difference(table: TableInfo, audit: TableAudit) -> str | None:
     if audit.was_never_tiered:
-        return nothing_tiered(audit.path).message
+        return nothing_tiered(table).message
     if audit.equal:
         return None
     parts = []

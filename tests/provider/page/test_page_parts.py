@@ -31,6 +31,23 @@ def test_a_duration_has_its_two_largest_units(milliseconds, shown):
 
 
 @pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [
+        *((0, "0 ms"), (999, "999 ms"), (1_000, "1 s"), (1_040, "1 s"), (1_900, "1.9 s"), (1_960, "2 s")),
+        *(
+            (59_940, "59.9 s"),
+            (59_960, "1 min"),
+            (61_500, "1 min 1 s"),
+            (119_990, "1 min 59 s"),
+            (7_260_000, "2 h 1 min"),
+        ),
+    ],
+)
+def test_what_took_less_than_a_minute_has_tenths_of_a_second(milliseconds, shown):
+    assert text.took(milliseconds) == shown
+
+
+@pytest.mark.parametrize(
     ("seconds", "shown"),
     [(0, "now"), (-1, "1 s ago"), (-119, "1 min ago"), (59, "in 59 s"), (7_200, "in 2 h"), (-86_400, "1 d ago")],
 )

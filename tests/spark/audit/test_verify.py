@@ -346,7 +346,7 @@ def test_a_table_that_was_never_tiered_is_no_success(tiering: Tiering, monkeypat
     tiering.write(table, named(range(3), "row"))
     run = command(tiering, monkeypatch)
     assert run("verify", str(table.path), "--server", tiering.target) == 1
-    assert f"{table.path}: {nothing_tiered(table.path).message}" in capsys.readouterr().out
+    assert f"{table.path}: {nothing_tiered(table).message}" in capsys.readouterr().out
     assert run("verify", str(table.path), "--json", "--server", tiering.target) == 1
     (told,) = json.loads(capsys.readouterr().out)
     assert (told["lake_snapshot_id"], told["buckets"]) == (None, [])

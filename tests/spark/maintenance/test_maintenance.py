@@ -337,11 +337,11 @@ def test_what_cannot_be_maintained_is_told_and_touches_no_other_table(tiering: T
 
     assert run("compact", str(fresh.path), str(tiered.path), "--min-input-files", "2", *server) == 1
     printed = capsys.readouterr().out
-    assert f"{fresh.path}: {nothing_tiered(fresh.path).message}" in printed
+    assert f"{fresh.path}: {nothing_tiered(fresh).message}" in printed
     assert "2 → 1" in printed
     assert run("expire", str(fresh.path), str(tiered.path), "--older-than", "0s", *server) == 1
     printed = capsys.readouterr().out
-    assert f"{fresh.path}: {nothing_tiered(fresh.path).message}" in printed
+    assert f"{fresh.path}: {nothing_tiered(fresh).message}" in printed
     assert f"{tiered.path}: 1 old snapshot is kept" in printed
     for name in ("compact", "expire"):
         with pytest.raises(FlussTieringError, match=r"table db\.nowhere does not exist"):

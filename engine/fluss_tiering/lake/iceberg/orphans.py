@@ -33,6 +33,7 @@ from fluss_tiering.lake.iceberg.java import lake_errors, root_message
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.key_index import QuietIndex, quiet_indexes
 from fluss_tiering.lake.names import epoch_of_file
+from fluss_tiering.model.duration import duration_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.location import Location
 from fluss_tiering.model.table import TableInfo
@@ -72,8 +73,8 @@ def check_grace(grace: timedelta) -> None:
     if grace < MIN_GRACE:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"an age of {grace} is too short: expected one day or more, because the files of a running "
-            "commit look like orphan files",
+            f"an age of {duration_text(grace // timedelta(milliseconds=1))} is too short: expected one day or more, "
+            "because the files of a running commit look like orphan files",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -213,11 +214,10 @@ def _listen(server: grpc.aio.Server, host: str, port: int, tls: ServerTls | None
     address = address_of(host, port)
     try:
         bound = server.add_secure_port(address, tls.credentials()) if tls else server.add_insecure_port(address)
-    except RuntimeError as error:
-        bound, reason = 0, str(error)
-    else:
-        reason = "no address could be bound"
+    except RuntimeError:
+        bound = 0
     if bound == 0:
+        reason = _why_not(host, port) or "no address could be bound"
         raise FlussTieringError(
             ErrorCode.UNAVAILABLE,
             f"cannot listen on {address}: {reason}; check that the address belongs to this machine. If another "
@@ -225,6 +225,17 @@ def _listen(server: grpc.aio.Server, host: str, port: int, tls: ServerTls | None
             "the variable FLUSS_TIERING_SERVER",
         )
     return bound
+
+
+def _why_not(host: str, port: int) -> str | None:
+    """Return in the system's words why nothing can listen on an address; None if it can. gRPC's words do not help."""
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as tried:
+                tried.bind(address)
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def address_of(host: str, port: int) -> str:

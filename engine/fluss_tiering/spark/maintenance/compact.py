@@ -144,5 +144,5 @@ class _Compactor:
         """Return the lake table as it is now."""
         lake = self._catalogs.find_table(self._table)
         if lake is None:
-            raise nothing_tiered(self._table.path)
+            raise nothing_tiered(self._table)
         return lake

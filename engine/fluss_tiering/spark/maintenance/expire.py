@@ -102,7 +102,7 @@ def expire_planned(
     known = client.lake_snapshot(table.path)
     lake = IcebergCatalogs(spark).find_table(table)
     if lake is None:
-        raise nothing_tiered(table.path)
+        raise nothing_tiered(table)
     found = expirable_snapshots(
         lake,
         None if known is None else known.snapshot_id,

@@ -112,7 +112,7 @@ class _Repairer:
     def _open(self) -> tuple[IcebergTable, list[Manifest]]:
         lake = IcebergCatalogs(self._spark).find_table(self._table)
         if lake is None:
-            raise nothing_tiered(self._table.path)
+            raise nothing_tiered(self._table)
         return lake, live_manifests(lake.java_table)
 
     def _check_deletes(self, manifests: list[Manifest]) -> None:

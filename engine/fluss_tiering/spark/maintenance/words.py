@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from fluss_tiering.model.lake import skipped_text
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.plural import counted
 from fluss_tiering.spark.maintenance.maintain import Maintenance
@@ -50,7 +49,7 @@ def merge_text(plan: Plan) -> str:
 def done_text(done: Maintenance) -> str:
     """Return what maintenance has done, in which time."""
     if done.was_never_tiered:
-        return skipped_text(done.path)
+        return "skipped: nothing of the table is in the lake yet"
     if done.plan is None:
         return "maintenance gave way to a round"
     parts = []
