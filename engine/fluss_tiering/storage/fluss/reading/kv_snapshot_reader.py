@@ -100,7 +100,7 @@ class KvSnapshotReader:
         """Link the files that are on this machine, and return the others as name -> path."""
         elsewhere: dict[str, str] = {}
         for name, path in wanted.files.items():
-            if Path(name).name != name:
+            if name in {"", ".."} or Path(name).name != name:
                 raise self._damaged(f"it names a file {name!r}, which is no plain name")
             local = self._files.local(path)
             if local is None:

@@ -25,6 +25,8 @@ class LogChunk:
         projection: The indexes of the columns to which the leader has cut the batches, which still have the checksums
             of the whole batches; None for all.
         filtered: Whether the leader may have left out batches, so that offsets are missing between the others.
+        left_out_before: The offset before which a leader has left out whatever has not come in chunks before; 0 if no
+            leader has left out anything.
     """
 
     data: memoryview
@@ -32,6 +34,7 @@ class LogChunk:
     source: str
     projection: tuple[int, ...] | None = None
     filtered: bool = False
+    left_out_before: int = 0
 
     def batches(self) -> Iterator[tuple[int, LogBatchHeader]]:
         """Yield the position in `data` and the header of each batch."""

@@ -124,6 +124,7 @@ class _Fetching:
         # Whether the log is at batches that are older than one of the wanted columns.
         self._before_columns = False
         self._backoff = backoff
+        self._left_out_before = 0
         self._missing: str | None = None
 
     def chunks(self) -> Iterator[LogChunk]:
@@ -138,10 +139,16 @@ class _Fetching:
                 continue
             self._backoff.restore()
             if fetched.remote_segments:
+                missing, asked_at = self._missing, offset
                 try:
                     for chunk, next_offset in self._remote(fetched, offset):
                         yield chunk
-                        offset = next_offset
+                        offset = max(offset, next_offset)
+                    if offset == asked_at and self._missing == missing:
+                        damaged(
+                            f"the log of {self._bucket} ({self._path}) has no offset {offset} in the remote segments "
+                            "that its leader named for it"
+                        )
                 except FlussTieringError as error:
                     if not self._remote_first:
                         raise
@@ -153,6 +160,7 @@ class _Fetching:
                 yield chunk
             if asked.batch_filter is not None and fetched.filtered_end_offset is not None:
                 offset = max(offset, fetched.filtered_end_offset)
+                self._left_out_before = offset
 
     def _fetch(self, offset: int) -> tuple[FetchedLog, _Asked]:
         """Ask the leader for the log from an offset on; return its answer and what it was asked for."""
@@ -222,7 +230,14 @@ class _Fetching:
         if last is None or last.next_offset <= offset:
             damaged(f"{source} holds no batch with that offset in {len(records)} bytes")
         self._before_columns = self._before_columns and last.schema_id != self._schema_id
-        chunk = LogChunk(records[:end], 0, source, asked.projection, asked.batch_filter is not None)
+        chunk = LogChunk(
+            records[:end],
+            0,
+            source,
+            asked.projection,
+            filtered=asked.batch_filter is not None,
+            left_out_before=self._left_out_before,
+        )
         return chunk, last.next_offset
 
     def _remote(self, fetched: FetchedLog, offset: int) -> Iterator[tuple[LogChunk, int]]:
@@ -262,7 +277,8 @@ class _Fetching:
                     data = memoryview(file.read_buffer(wanted))
                 end, last = last_whole(data, source, position)
                 if last is not None:
-                    yield LogChunk(data[:end], position, source), last.next_offset
+                    chunk = LogChunk(data[:end], position, source, left_out_before=self._left_out_before)
+                    yield chunk, last.next_offset
                     position += end
                     wanted = READ_BYTES
                     if last.next_offset >= segment.end_offset:

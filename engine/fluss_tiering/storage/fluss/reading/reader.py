@@ -175,6 +175,7 @@ def _following(chunk: LogChunk, expected: int, wanted: LogRange) -> list[tuple[i
         FlussTieringError: CORRUPT_DATA if there is a gap in the offsets.
     """
     found: list[tuple[int, LogBatchHeader]] = []
+    expected = max(expected, chunk.left_out_before)
     for position, header in chunk.batches():
         if header.next_offset <= expected:
             continue

@@ -13,6 +13,7 @@ from pyarrow import fs
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.location import Location
+from fluss_tiering.storage.files import reporting_os_errors
 
 _COPY_BYTES: Final = 8 << 20
 _CONNECT_S: Final = 10.0
@@ -58,8 +59,8 @@ class RemoteFiles:
         return int(info.size)
 
     def copy(self, path: str, to: Path) -> None:
-        """Copy a file to this machine. Errors are those of `open`."""
-        with self.open(path) as source, to.open("wb") as copied:
+        """Copy a file to this machine. Errors are those of `open`, and STORAGE if this machine's disk refuses."""
+        with self.open(path) as source, reporting_os_errors("copy a remote file to", to), to.open("wb") as copied:
             while True:
                 with reporting_storage_errors(path):
                     data = source.read_buffer(_COPY_BYTES)

@@ -98,7 +98,8 @@ class ClusterWriter:
             raise
         for bucket, end in zip(placed, ends, strict=True):
             log_ends = self._log_ends.get((table.table_id, bucket.partition_id))
-            if log_ends is not None:
+            # Another write may have placed its rows by an older number of buckets meanwhile.
+            if log_ends is not None and bucket.bucket < len(log_ends):
                 log_ends[bucket.bucket] = end
         return dict(zip(placed, ends, strict=True))
 
