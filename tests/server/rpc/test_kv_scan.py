@@ -24,6 +24,7 @@ from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, WriteKind
 from fluss_tiering.server import app, components
+from fluss_tiering.server.rpc.kv_scan import KvScanServicer
 from fluss_tiering.server.scans.manager import KvScannerManager
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
 from fluss_tiering.wire.errors import code_from_metadata
@@ -374,9 +375,18 @@ def test_an_open_that_is_cancelled_while_it_waits_leaves_nothing_for_its_time_to
 
     monkeypatch.setattr(EmbeddedKvScan, "read", read_late)
     monkeypatch.setattr(EmbeddedKvScan, "close", close_noted)
+    left, close_unheard = threading.Event(), KvScanServicer._close_unheard
+
+    async def close_unheard_noted(*arguments: Any) -> None:
+        left.set()
+        await close_unheard(*arguments)
+
+    monkeypatch.setattr(KvScanServicer, "_close_unheard", close_unheard_noted)
     call = stub.ScanKv.future(request(table, batch_size_bytes=1), timeout=30)
     assert reading.wait(30)
     assert call.cancel()
+    # Without this the answer may be on its way before the server hears that the client has left.
+    assert left.wait(30)
     go_on.set()
     wait_until(lambda: (server.open_count, views()) == (0, 0))
     # The scan of a cluster tells the leader of its end, for which no other call may wait.
