@@ -46,11 +46,11 @@ class Command(TyperCommand):
             return super().parse_args(ctx, args)
         except Exception as error:
             # typer keeps the type of the error to itself, and takes the words for it from pydantic.
-            parameter = getattr(error, "param", None)
-            if isinstance(parameter, TyperOption) and str(getattr(error, "message", "")).startswith(_OF_PYDANTIC):
-                expected = help_words.expected_number(parameter)
+            wrong = getattr(error, "param", None)
+            if isinstance(wrong, TyperOption) and str(getattr(error, "message", "")).startswith(_OF_PYDANTIC):
+                expected = help_words.expected_number(wrong)
                 if expected:
-                    error.message = f"{given[parameter.name]!r} is not {expected}"  # type: ignore[attr-defined]
+                    error.message = f"{given[wrong.name]!r} is not {expected}"  # type: ignore[attr-defined]
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401
