@@ -19,6 +19,8 @@ _STARTING: Final = {"airflow", "cluster", "postgres", "server", "spark", "system
 """A test whose fixtures start programs has one of these markers."""
 _STARTING_A_JVM: Final = {"airflow", "cluster", "spark", "system"}
 _JVMS: Final = {"java", "spark-class", "spark-submit"}
+_OF_PYTHON: Final = {"file"}
+"""What Python's `platform` runs to tell the machine apart, once, whichever test is the first to ask a library for it."""
 
 
 def needs(*markers: str) -> Callable[[F], F]:
@@ -81,7 +83,7 @@ class NeedsPlugin:
 
     def _watch(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Note what a test starts and imports; Python calls this for each of its audit events."""
-        if event == "subprocess.Popen":
+        if event == "subprocess.Popen" and str(arguments[0]) not in _OF_PYTHON:
             self._started.append(str(arguments[0]))
         elif event == "import" and arguments[0] == "airflow":
             self._imports_airflow = True
