@@ -20,7 +20,7 @@ _STARTING: Final = {"airflow", "cluster", "postgres", "server", "spark", "system
 _STARTING_A_JVM: Final = {"airflow", "cluster", "spark", "system"}
 _JVMS: Final = {"java", "spark-class", "spark-submit"}
 _OF_PYTHON: Final = {"file"}
-"""What Python's `platform` runs to tell the machine apart, once, whichever test is the first to ask a library for it."""
+"""What Python's `platform` runs to know the machine. The first test that uses a library which asks for it starts it."""
 
 
 def needs(*markers: str) -> Callable[[F], F]:
