@@ -39,7 +39,7 @@ EXPECTED = {
     "fluss-tiering tier shop.orders": "Tiered",
     "fluss-tiering tier --print-submit": "spark-submit --master",
     "fluss-tiering verify": "equal",
-    "spark-sql $(fluss-tiering spark-conf) -e 'SELECT * FROM fluss_catalog.sys": "shop\torders\tScheduled",
+    "spark-sql $(fluss-tiering spark-conf) -e 'SELECT table_name, status": "orders\tScheduled\tNULL",
     "spark-sql $(fluss-tiering spark-conf) -e 'SELECT * FROM fluss_catalog.shop": ROWS,
 }
 """The beginning of each command of the section, and what it prints."""

@@ -16,6 +16,7 @@ from waiting import WAIT_S, wait_until
 _WAITS = """
 import sys, time
 from pathlib import Path
+from fluss_tiering.spark.startup.interrupts import check_interrupt
 from fluss_tiering.spark.startup.session import own_session
 
 folder = sys.argv[1]
@@ -24,6 +25,8 @@ try:
         try:
             spark.sparkContext.parallelize([0]).foreach(lambda _: (Path(folder, "begun").touch(), time.sleep(600)))
         except Exception as error:
+            # pyspark asks the JVM while KeyboardInterrupt passes, and may get no answer. Whoever catches asks, too.
+            check_interrupt()
             print("taken for a failure:", error)
         finally:
             # As pyspark does it where a call in its own `finally` fails.
