@@ -1,6 +1,7 @@
 """Compares rounds that delete by position with rounds that delete by key: their time, and that of reading after them.
 
-Both tables get the same changes, round by round, in one session.
+There are three tables: one has equality deletes, one position deletes, and one deletion vectors, which are the
+position deletes of format version 3. All get the same changes, round by round, in one session.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -37,9 +38,12 @@ _READS: Final = 3
 _LIMIT: Final = 20
 _LEAST_LIMIT_S: Final = 60.0
 _BUCKETS: Final = 4
-_POSITION: Final = "position"
 _EQUALITY: Final = "equality"
+_BY_POSITION: Final[Mapping[str, str]] = {"position": "2", "vectors": "3"}
+"""The format version of the table of each way to delete by position."""
 
+_WAYS: Final = (_EQUALITY, *_BY_POSITION)
+_NAMES: Final[Mapping[str, str]] = {"position": "position deletes", "vectors": "deletion vectors"}
 
 Reader: TypeAlias = Callable[..., tuple[Any, ...] | None]
 """Reads all rows of a lake table, by its metadata file and a limit in seconds or None, and returns some sums; None if
@@ -48,7 +52,7 @@ the limit is reached."""
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """The two tables and what tiers them."""
+    """The tables and what tiers them."""
 
     target: str
     client: TieringClient
@@ -59,14 +63,19 @@ class _Tables:
 
     def create(self, way: str) -> None:
         descriptor = rows.descriptor(primary_key=True, num_buckets=_BUCKETS)
-        descriptor.properties["table.datalake.delete-files"] = way  # type: ignore[index]
+        descriptor.properties.update(  # type: ignore[attr-defined]
+            {
+                "table.datalake.delete-files": _EQUALITY if way == _EQUALITY else "position",
+                "iceberg.format-version": _BY_POSITION.get(way, "2"),
+            }
+        )
         self.client.create_table(self.path(way), descriptor)
 
     def tier(self, way: str) -> float:
         return tier(self.target, self.spark, self.path(way)).seconds
 
     def change(self, upserted: np.ndarray, deleted: np.ndarray) -> None:
-        for way in (_EQUALITY, _POSITION):
+        for way in _WAYS:
             write(self.client, self.path(way), WriteKind.UPSERT, batches_of(upserted))
             write(self.client, self.path(way), WriteKind.DELETE, batches_of(deleted))
 
@@ -83,7 +92,7 @@ def measure(scale: float) -> Iterator[Figure]:
     ):
         tables = _Tables(target, client, spark)
         random = np.random.default_rng(1)
-        for way in (_EQUALITY, _POSITION):
+        for way in _WAYS:
             tables.create(way)
             write(client, tables.path(way), WriteKind.UPSERT, rows.batches(0, keys))
             tables.tier(way)
@@ -107,33 +116,39 @@ def measure(scale: float) -> Iterator[Figure]:
 def _rounds(
     tables: _Tables, name: str, count: int, changes: Callable[[], Any], bound: float | None
 ) -> Iterator[Figure]:
-    seconds: dict[str, list[float]] = {_EQUALITY: [], _POSITION: []}
+    seconds: dict[str, list[float]] = {way: [] for way in _WAYS}
     for number in range(count):
         tables.change(*changes())
-        # Each goes first in every second round.
-        for way in sorted(seconds, reverse=bool(number % 2)):
+        # Each goes first in every third round.
+        first = number % len(_WAYS)
+        for way in (*_WAYS[first:], *_WAYS[:first]):
             seconds[way].append(tables.tier(way))
-    by_key, by_position = median(seconds[_EQUALITY]), median(seconds[_POSITION])
-    ratio = by_position / by_key
-    text = f"{by_position:.2f} s / {by_key:.2f} s = {ratio:.2f}"
+    by_key = median(seconds[_EQUALITY])
     limit = "" if bound is None else f"<= {bound:g}x"
-    yield Figure(f"a round of {name}, median of {count}", text, limit, bound is None or ratio <= bound)
+    for way in _BY_POSITION:
+        by_position = median(seconds[way])
+        ratio = by_position / by_key
+        text = f"{by_position:.2f} s / {by_key:.2f} s = {ratio:.2f}"
+        what = f"a round of {name} with {_NAMES[way]}, median of {count}"
+        yield Figure(what, text, limit, bound is None or ratio <= bound)
 
 
 def _reads(tables: _Tables, rounds: int) -> Iterator[Figure]:
     readers: dict[str, Reader] = {"Spark": _by_spark(tables.spark), "DuckDB": duckdb_reader()}
-    by_key, by_position = (newest_metadata(tables.client, tables.path(way)) for way in (_EQUALITY, _POSITION))
+    places = {way: newest_metadata(tables.client, tables.path(way)) for way in _WAYS}
     for name, read in readers.items():
-        expected, fast = _best_read(read, by_position, None)
+        fast = {way: _best_read(read, places[way], None) for way in _BY_POSITION}
         # A reader may take hours to compare keys. It is not waited for much longer than it takes to keep the bound.
-        limit = max(_LEAST_LIMIT_S, _LIMIT * fast)
-        found, slow = _best_read(read, by_key, limit)
-        if found not in (expected, None):
-            raise SystemExit(f"error: {name} read different rows: {found} and {expected}")
-        ratio = slow / fast
+        limit = max(_LEAST_LIMIT_S, _LIMIT * max(seconds for _, seconds in fast.values()))
+        found, slow = _best_read(read, places[_EQUALITY], limit)
         least = "" if found else "more than "
-        text = f"{least}{slow:.2f} s / {fast:.2f} s = {least}{ratio:.1f}"
-        yield Figure(f"{name} reads everything after {rounds} rounds", text, ">= 5x as fast", ratio >= 5)
+        for way, (expected, seconds) in fast.items():
+            if found not in (expected, None):
+                raise SystemExit(f"error: {name} read different rows: {found} and, with {_NAMES[way]}, {expected}")
+            ratio = slow / seconds
+            text = f"{least}{slow:.2f} s / {seconds:.2f} s = {least}{ratio:.1f}"
+            what = f"{name} reads everything after {rounds} rounds, with {_NAMES[way]}"
+            yield Figure(what, text, ">= 5x as fast", ratio >= 5)
 
 
 def _best_read(read: Reader, location: str, limit_s: float | None) -> tuple[tuple[Any, ...] | None, float]:

@@ -14,7 +14,7 @@ import pytest
 from py4j.java_gateway import GatewayClient
 
 from fluss_tiering.lake.iceberg.deletes import live_data_files, planned_files
-from fluss_tiering.lake.iceberg.metadata.jvm_functions import JvmFunctions
+from fluss_tiering.lake.iceberg.metadata.jvm_functions import JvmFunctions, functions_of
 from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile, VectorPlace
 
 _NUMBERS = itertools.count(1)
@@ -158,33 +158,57 @@ def test_files_that_are_described_in_parts_are_the_same(
     assert sorted(table.live(newest), key=lambda each: each.location) == sorted(whole, key=lambda each: each.location)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_calls_into_the_jvm_do_not_grow_with_the_files(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    table = Table(spark, tmp_path, kind)
-    calls = []
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the answers of the JVM to the calls that follow."""
+    heard: list[str] = []
     send = GatewayClient.send_command
 
-    def counted(client: Any, command: str, *args: Any, **kwargs: Any) -> Any:
+    def noted(client: Any, command: str, *args: Any, **kwargs: Any) -> Any:
+        answer = send(client, command, *args, **kwargs)
         # Objects that Python forgets are released by calls of their own, at any time.
         if not command.startswith("m\nd\n"):
-            calls.append(command)
-        return send(client, command, *args, **kwargs)
+            heard.append(answer)
+        return answer
 
-    monkeypatch.setattr(GatewayClient, "send_command", counted)
+    monkeypatch.setattr(GatewayClient, "send_command", noted)
+    return heard
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_calls_into_the_jvm_grow_with_the_size_of_the_answers_only(
+    spark: Any, tmp_path: Path, answers: list[str], kind: str
+) -> None:
+    table = Table(spark, tmp_path, kind)
     counts = []
     for files in (3, 23):
         if files > 3:
             spark.sql(f"INSERT INTO {table.name} SELECT id, concat('day', id % 20) FROM range(1000, 1400)")
             spark.sql(f"DELETE FROM {table.name} WHERE k % 3 = 0")
         java = table.java
-        calls.clear()
+        answers.clear()
         live = list(live_data_files(spark._jvm, java, java.currentSnapshot().snapshotId()))
-        counts.append((len(live), len(calls)))
+        size = sum(map(len, answers))
+        # An answer takes two calls: for a part of a list, and for its texts.
+        counts.append((len(live), len(answers) - 2 * (size // 5000)))
+        assert max(map(len, answers)) < 8192
     (few, before), (many, after) = counts
     assert many >= few + 10
     assert after <= before
+
+
+def test_long_texts_come_in_answers_of_eight_kilobytes(spark: Any, answers: list[str]) -> None:
+    # Python's and Java's lengths differ in the last one: Java has two characters for each of these.
+    expected = [*(f"{number} and ä" * (number % 50 + 1) for number in range(1000)), "\U00010000" * 3000, "null", "x"]
+    functions = functions_of(spark._jvm)
+    values = spark._jvm.java.util.ArrayList()
+    for text in expected:
+        values.add(None if text == "null" else text)
+    maybe = functions.static("java.util.Objects", "toString", "java.lang.String", "java.lang.Object")
+    answers.clear()
+    assert functions.texts(values, maybe) == expected
+    assert sorted(len(answer.encode()) for answer in answers)[-2] < 8192
+    assert functions.texts(spark._jvm.java.util.ArrayList(), maybe) == []
 
 
 def test_an_older_snapshot_has_its_own_files(spark: Any, tmp_path: Path) -> None:

@@ -130,6 +130,53 @@ def test_a_shared_file_of_which_nothing_is_left_is_replaced_by_one_of_a_data_fil
     assert file.replaces == (shared,)
 
 
+def test_a_large_file_stays_beside_the_new_one(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(position_files, "_FEW_POSITIONS", 2)
+    (large,) = write_position_deletes(place_in(tmp_path, 1), deletes_of({"a": range(10, 20)}))
+    (small,) = write_position_deletes(place_in(tmp_path, 2), deletes_of({"a": [0, 1]}))
+    place = place_in(tmp_path, 3)
+    present = present_deletes(place, {"a": [large, small]})
+    (file,) = write_position_deletes(place, deletes_of({"a": [2, 3]}), present)
+    assert rows_of(file) == [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
+    assert file.replaces == (small,)
+    (everything,) = write_position_deletes(place_in(tmp_path, 4), deletes_of({"a": range(20, 30)}), present)
+    assert rows_of(everything) == [("a", position) for position in [0, 1, *range(10, 30)]]
+    assert sorted(file.location for file in everything.replaces) == [large.location, small.location]
+
+
+def test_rounds_write_about_as_many_rows_as_they_delete(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(position_files, "_FEW_POSITIONS", 20)
+    random = np.random.default_rng(7)
+    names = [f"file-{number:02d}" for number in range(12)]
+    live: dict[str, list[LakeFile]] = {name: [] for name in names}
+    left = {name: list(random.permutation(5000)) for name in names}
+    gone: dict[str, set[int]] = {name: set() for name in names}
+    written = 0
+    for number in range(60):
+        place = place_in(tmp_path, number)
+        deleted = {}
+        for name in names[: random.integers(1, len(names) + 1)]:
+            # The first data file loses many rows in each round.
+            count = random.integers(1, 5) if name != names[0] else random.integers(10, 100)
+            deleted[name] = [int(left[name].pop()) for _ in range(count)]
+            gone[name].update(deleted[name])
+        files = write_position_deletes(place, deletes_of(deleted), present_deletes(place, live))
+        replaced = {file.location for new in files for file in new.replaces}
+        for name in names:
+            live[name] = [file for file in live[name] if file.location not in replaced]
+            live[name] += [file for file in files if name in file.referenced]
+            assert len(live[name]) <= 5
+        written += sum(file.metrics.record_count for file in files)
+        rows = [
+            row
+            for file in {file.location: file for each in live.values() for file in each}.values()
+            for row in rows_of(file)
+        ]
+        assert sorted(rows) == sorted((name, position) for name in names for position in gone[name])
+    everything = sum(map(len, gone.values()))
+    assert written < 12 * everything
+
+
 def test_no_deletes_are_no_file(tmp_path: Path) -> None:
     assert write_position_deletes(place_in(tmp_path), deletes_of({}, others=["a"])) == []
     assert list(tmp_path.iterdir()) == []

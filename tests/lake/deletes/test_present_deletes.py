@@ -22,7 +22,7 @@ from fluss_tiering.lake.iceberg.deletes import (
     write_vectors,
 )
 from fluss_tiering.lake.iceberg.deletes.puffin import PuffinWriter
-from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
+from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector, union_of
 from fluss_tiering.lake.object_store import ExpiredCredentialsError, path_of
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -84,7 +84,8 @@ def test_vectors_that_cannot_all_be_written_leave_no_file(tmp_path: Path, monkey
 
 
 def positions(found: PresentDeletes) -> tuple[list[int], list[int]]:
-    return found.own.positions().tolist(), found.shared.positions().tolist()
+    own = union_of(positions for _, positions in found.own)
+    return own.positions().tolist(), found.shared.positions().tolist()
 
 
 def test_a_data_file_without_delete_files_has_no_deletes(tmp_path: Path) -> None:

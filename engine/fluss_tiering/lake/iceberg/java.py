@@ -66,6 +66,14 @@ def to_dict(jvm: JVMView, strings: JavaObject) -> dict[str, str]:
     return dict(json.loads(mapper.writeValueAsString(strings)))
 
 
+def elements(values: JavaObject) -> list[JavaObject]:
+    """Return the elements of a Java list. It takes a call into the JVM for each.
+
+    py4j's own iterator asks for one element too many, and pyspark looks at the error with a dozen calls.
+    """
+    return [values.get(number) for number in range(values.size())]
+
+
 def content_file(jvm: JVMView, specs: JavaObject, description: str) -> JavaObject:
     """Return Iceberg's own description of a data file or a delete file from its JSON. Errors are those of the JVM.
 

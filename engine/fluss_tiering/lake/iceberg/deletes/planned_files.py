@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from py4j.java_gateway import JavaObject, JVMView
 
-from fluss_tiering.lake.iceberg.java import iceberg_class, lake_errors
+from fluss_tiering.lake.iceberg.java import elements, iceberg_class, lake_errors
 from fluss_tiering.lake.iceberg.metadata.jvm_functions import functions_of
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, LiveDataFile, VectorPlace
 
@@ -102,7 +102,7 @@ class _Descriptions:
     def _partition_fields(self, spec_id: int) -> list[str]:
         """Return the ids of the partition fields of a spec, in their order."""
         if spec_id not in self._fields:
-            self._fields[spec_id] = [str(field.fieldId()) for field in self._specs.get(spec_id).fields()]
+            self._fields[spec_id] = [str(field.fieldId()) for field in elements(self._specs.get(spec_id).fields())]
         return self._fields[spec_id]
 
     def _delete_files(self, tasks: JavaObject) -> list[list[LakeFile | None]]:

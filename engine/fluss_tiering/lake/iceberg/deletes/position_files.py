@@ -1,8 +1,10 @@
 """Position delete files of the format version 2: Parquet files with the location of a data file and a row's position.
 
-A place has one delete file for all data files with few deleted rows, and one for each other data file. Each round
-writes those anew that it changes, so that a reader opens one or two of them for a data file, however many rounds there
-were, and a round writes a few, however many small data files it touches.
+A place has one delete file that all data files share, for the newest few deletes of each. Each round that changes it
+writes it anew. A data file with many deleted rows has delete files of its own besides. A large one is not written again
+for a few more rows: a new one is put beside it, and takes in those that are not larger. So a reader opens a few of them
+for a data file, however many rounds there were; a round writes a few, however many small data files it touches; and it
+writes about as many rows as it deletes, however many are deleted already.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.positions import PositionDeletes
 from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes
 from fluss_tiering.lake.iceberg.deletes.schema import POSITION_ID, SCHEMA
-from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
+from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector, union_of
 from fluss_tiering.lake.iceberg.metrics.modes import FULL
 from fluss_tiering.lake.iceberg.parquet import OpenFile
 from fluss_tiering.lake.protocol import FileContent, Int64s, LakeFile
@@ -31,6 +33,8 @@ _FEW_DATA_FILES: Final = 8
 """Up to this many touched data files have a delete file each."""
 _FEW_POSITIONS: Final = 10_000
 """More deleted rows of a data file are in a file of their own, so that they are not written again for others."""
+_MOST_OWN_FILES: Final = 4
+"""A data file has at most so many delete files of its own."""
 _GROUP_ROWS: Final = 1 << 17
 """The size of a row group. A row takes its location's length in memory while it is written."""
 
@@ -52,8 +56,9 @@ def write_position_deletes(
         place: Where the files are written. All data files must be of its partition and its bucket.
         deletes: The rows to delete.
         present: What is deleted of data files already, as `present_deletes` returns it. The new files then hold that,
-            too, and replace the delete files that have it. If a data file of `deletes` shares a delete file with other
-            live data files of the place, these must be here, too. None: what is there stays beside the new files.
+            too, except for what is in large files, and replace the delete files that have it. If a data file of
+            `deletes` shares a delete file with other live data files of the place, these must be here, too. None: what
+            is there stays beside the new files.
 
     Returns:
         The new files; none if there are no deletes.
@@ -98,12 +103,12 @@ def _planned(deletes: Mapping[str, DeletionVector], present: Mapping[str, Presen
     together: dict[str, DeletionVector] = {}
     replaced: list[LakeFile] = []
     for data_file, vector in deletes.items():
-        everything = _with(vector, found[data_file])
-        if len(everything) > _FEW_POSITIONS or (len(deletes) <= _FEW_DATA_FILES and not shared):
-            alone.append(_Planned([(data_file, everything)], found[data_file].files))
+        merged, merged_files = _merged(vector, found[data_file])
+        if len(merged) > _FEW_POSITIONS or (len(deletes) <= _FEW_DATA_FILES and not shared):
+            alone.append(_Planned([(data_file, merged)], tuple(merged_files)))
         else:
-            together[data_file] = everything
-            replaced += found[data_file].files
+            together[data_file] = merged
+            replaced += merged_files
     for data_file, other in present.items():
         if data_file not in deletes and any(file.location in shared for file in other.shared_files):
             together[data_file] = other.shared
@@ -117,12 +122,15 @@ def _planned(deletes: Mapping[str, DeletionVector], present: Mapping[str, Presen
     return alone
 
 
-def _with(vector: DeletionVector, present: PresentDeletes) -> DeletionVector:
-    if not (present.files or present.shared_files):
-        return vector
-    both = present.everything()
-    both.update(vector)
-    return both
+def _merged(vector: DeletionVector, present: PresentDeletes) -> tuple[DeletionVector, list[LakeFile]]:
+    """Return what a new delete file has of a data file, and the data file's own delete files that it takes in."""
+    merged, files = union_of([vector, present.shared]), []
+    own = sorted(present.own, key=lambda each: len(each[1]), reverse=True)
+    while own and (len(own) >= _MOST_OWN_FILES or len(own[-1][1]) <= max(len(merged), _FEW_POSITIONS)):
+        file, smallest = own.pop()
+        merged.update(smallest)
+        files.append(file)
+    return merged, files
 
 
 def _groups(deletes: Sequence[tuple[str, DeletionVector]]) -> Iterator[list[tuple[str, Int64s]]]:

@@ -15,7 +15,7 @@ from fluss_tiering.lake.damaged_parquet import MISSING, naming_damage
 from fluss_tiering.lake.delete_formats import PATH_COLUMN
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.schema import POSITION_COLUMN
-from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
+from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector, union_of
 from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
 from fluss_tiering.lake.parallel import map_on_store
 from fluss_tiering.lake.protocol import LakeFile
@@ -30,23 +30,24 @@ class PresentDeletes:
     """What is deleted of one data file already.
 
     Attributes:
-        own: The positions in delete files that are about this data file alone.
+        own: The delete files that are about this data file alone, and the positions in each. A new delete file with
+            the same positions can replace them.
         shared: The positions in delete files that are about other data files, too.
-        files: The delete files of `own`. A new delete file with the same positions can replace them.
         shared_files: The delete files of `shared`.
     """
 
-    own: DeletionVector = field(default_factory=DeletionVector)
+    own: list[tuple[LakeFile, DeletionVector]] = field(default_factory=list)
     shared: DeletionVector = field(default_factory=DeletionVector)
-    files: tuple[LakeFile, ...] = ()
     shared_files: tuple[LakeFile, ...] = ()
+
+    @property
+    def files(self) -> tuple[LakeFile, ...]:
+        """The delete files of `own`."""
+        return tuple(file for file, _ in self.own)
 
     def everything(self) -> DeletionVector:
         """Return all positions."""
-        both = DeletionVector()
-        both.update(self.own)
-        both.update(self.shared)
-        return both
+        return union_of([self.shared, *(positions for _, positions in self.own)])
 
 
 def present_deletes(place: DeletePlace, live: Mapping[str, Sequence[LakeFile]]) -> dict[str, PresentDeletes]:
@@ -111,8 +112,7 @@ def _add(present: PresentDeletes, file: LakeFile, deleted: DeletionVector) -> No
         present.shared.update(deleted)
         present.shared_files += (file,)
     else:
-        present.own.update(deleted)
-        present.files += (file,)
+        present.own.append((file, deleted))
 
 
 def _of_vectors(filesystem: fs.FileSystem, parts: Sequence[tuple[LakeFile, str]]) -> list[_Found]:
@@ -144,11 +144,17 @@ def _of_position_file(filesystem: fs.FileSystem, file: LakeFile, locations: Iter
             "Parquet; compact the lake table, and set its property write.delete.format.default to parquet",
         )
     found = {location: DeletionVector() for location in locations}
+    # All rows of such a file have this path: that is how Iceberg knows that the file is about it alone.
+    alone = None if is_shared(file) else found.get(file.referenced[0])
+    columns = [POSITION_COLUMN] if alone is not None else [PATH_COLUMN, POSITION_COLUMN]
     with (
         filesystem.open_input_file(path_of(file.location)) as source,
         pq.ParquetFile(source, read_dictionary=[PATH_COLUMN]) as parquet,
     ):
-        for batch in parquet.iter_batches(_BATCH_ROWS, columns=[PATH_COLUMN, POSITION_COLUMN]):
+        for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
+            if alone is not None:
+                alone.add(batch.column(POSITION_COLUMN).to_numpy(zero_copy_only=False))
+                continue
             for location, positions in _runs(batch):
                 if location in found:
                     found[location].add(positions)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import struct
 import zlib
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -87,3 +88,11 @@ class DeletionVector:
         except (ValueError, IndexError) as error:
             raise ValueError(f"its deletion vector holds no bitmap ({error})") from None
         return vector
+
+
+def union_of(vectors: Iterable[DeletionVector]) -> DeletionVector:
+    """Return a new vector with the positions of all of these."""
+    union = DeletionVector()
+    for each in vectors:
+        union.update(each)
+    return union

@@ -15,7 +15,7 @@ from py4j.java_gateway import JavaObject, JVMView
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.actions import spark_actions
-from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
+from fluss_tiering.lake.iceberg.java import elements, iceberg_class, jvm_of
 from fluss_tiering.lake.iceberg.procedures import shuffles_of_its_size
 
 _BUCKET: Final = "bucket["
@@ -176,8 +176,8 @@ def in_partitions(spark: SparkSession, table: JavaObject, partitions: Sequence[P
     expressions = iceberg_class(jvm_of(spark), "expressions.Expressions")
     if any(not values for values in partitions):
         return expressions.alwaysTrue()
-    names = [str(table.schema().findColumnName(field.sourceId())) for field in table.spec().fields()]
-    transforms = [str(field.transform()) for field in table.spec().fields()]
+    names = [str(table.schema().findColumnName(field.sourceId())) for field in elements(table.spec().fields())]
+    transforms = [str(field.transform()) for field in elements(table.spec().fields())]
     each = [_exactly(expressions, names, transforms, values) for values in partitions]
     either = getattr(expressions, "or")
     # Iceberg visits an expression by recursion, which must not become as deep as there are partitions.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JJavaError
 
-from fluss_tiering.lake.iceberg.java import iceberg_class, java_error_text
+from fluss_tiering.lake.iceberg.java import elements, iceberg_class, java_error_text
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class _ExpiredSnapshots:
     def __init__(self, jvm: JVMView, table: JavaObject) -> None:
         self._parser = iceberg_class(jvm, "TableMetadataParser")
         self._io = table.io()
-        self._left = [str(entry.file()) for entry in table.operations().current().previousFiles()]
+        self._left = [str(entry.file()) for entry in elements(table.operations().current().previousFiles())]
         self._read: list[JavaObject] = []
 
     def find(self, snapshot_id: int) -> JavaObject | None:

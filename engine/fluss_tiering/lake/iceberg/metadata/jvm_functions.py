@@ -6,7 +6,8 @@ handles (`java.lang.invoke`), which can be combined from here without code in Ja
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -18,6 +19,9 @@ Handle: TypeAlias = JavaObject
 """A `MethodHandle`."""
 _ICEBERG: Final = "org.apache.iceberg."
 _SEPARATOR: Final = "\0"
+_ANSWER_BYTES: Final = 7_000
+"""About how large an answer of the JVM may be. One above 8 kB is sent in several parts, and the JVM waits with the last
+part until the others are acknowledged: 40 ms on Linux (Nagle's algorithm, and delayed acknowledgements)."""
 
 
 @lru_cache(maxsize=2)
@@ -47,10 +51,15 @@ class JvmFunctions:
         self._as_interface = invoke.MethodHandleProxies.asInterfaceInstance
         self._lookup = self._handles.publicLookup()
         self._classes: dict[str, JavaObject] = {
+            "byte[]": jvm.java.lang.Class.forName("[B"),
             "int": jvm.java.lang.Integer.TYPE,
             "void": jvm.java.lang.Void.TYPE,
         }
         self._found: dict[tuple[str, ...], Handle] = {}
+        self._as_text = self.static("java.lang.String", "valueOf", "java.lang.String", "java.lang.Object")
+        encoded = self.method("java.lang.String", "getBytes", "byte[]", "java.nio.charset.Charset")
+        utf_8 = jvm.java.nio.charset.StandardCharsets.UTF_8
+        self._size = self.chain(self.given(encoded, 1, utf_8), self._handles.arrayLength(self._class("byte[]")))
 
     def static(self, owner: str, name: str, returns: str, *takes: str) -> Handle:
         """Return a static method of a class. Classes are named in full, or below Iceberg's package."""
@@ -133,14 +142,23 @@ class JvmFunctions:
         copy = self._new_list(values)
         if copy.isEmpty():
             return []
-        self.replace_all(copy, function)
-        return str(self._join(_SEPARATOR, copy)).split(_SEPARATOR)
+        self.replace_all(copy, self.chain(function, self._as_text))
+        sizes = self._new_list(copy)
+        self.replace_all(sizes, self._size)
+        found: list[str] = []
+        for start, end in _answers(json.loads(str(sizes.toString()))):
+            found += str(self._join(_SEPARATOR, copy.subList(start, end))).split(_SEPARATOR)
+        return found
 
     def list_of(self, texts: Sequence[str], function: Handle) -> JavaObject:
         """Return a list of what a function returns for texts, of which none is empty."""
-        made = self._list_of_tokens(self._new_tokens(_SEPARATOR.join(texts), _SEPARATOR))
+        made = self.list_of_texts(texts)
         self.replace_all(made, function)
         return made
+
+    def list_of_texts(self, texts: Sequence[str]) -> JavaObject:
+        """Return a list of texts, of which none is empty."""
+        return self._list_of_tokens(self._new_tokens(_SEPARATOR.join(texts), _SEPARATOR))
 
     def for_each(self, values: JavaObject, function: Handle) -> None:
         """Call a function with each element of a list."""
@@ -171,6 +189,17 @@ class JvmFunctions:
 
     def _array(self, values: list[object]) -> JavaObject:
         return self._list(values).toArray()
+
+
+def _answers(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of texts that are small enough for one answer of the JVM, each of at least one text."""
+    start = filled = 0
+    for number, size in enumerate(sizes):
+        if start < number and filled + size > _ANSWER_BYTES:
+            yield start, number
+            start, filled = number, 0
+        filled += size + len(_SEPARATOR)
+    yield start, len(sizes)
 
 
 def parser_of_files(jvm: JVMView, specs: JavaObject) -> Handle:

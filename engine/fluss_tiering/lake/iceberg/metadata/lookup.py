@@ -7,7 +7,7 @@ from functools import reduce
 
 from py4j.java_gateway import JavaObject, JVMView
 
-from fluss_tiering.lake.iceberg.java import iceberg_class
+from fluss_tiering.lake.iceberg.java import elements, iceberg_class
 
 
 def has_rows(jvm: JVMView, table: JavaObject, partition_values: Sequence[str], buckets: Collection[int]) -> bool:
@@ -23,7 +23,7 @@ def has_rows(jvm: JVMView, table: JavaObject, partition_values: Sequence[str], b
     """
     expressions = iceberg_class(jvm, "expressions.Expressions")
     schema = table.schema()
-    *keys, by_bucket = table.spec().fields()
+    *keys, by_bucket = elements(table.spec().fields())
     numbers = jvm.java.util.ArrayList()
     for bucket in buckets:
         numbers.add(bucket)
@@ -54,7 +54,7 @@ def in_partitions_with(jvm: JVMView, table: JavaObject, partitions: Collection[S
     """
     expressions = iceberg_class(jvm, "expressions.Expressions")
     schema = table.schema()
-    *keys, _ = table.spec().fields()
+    *keys, _ = elements(table.spec().fields())
     if not keys or any(str(schema.findType(key.sourceId())) != "string" for key in keys):
         return None
     names = [schema.findColumnName(key.sourceId()) for key in keys]
