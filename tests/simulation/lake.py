@@ -461,6 +461,9 @@ class NoStatistics:
     def packed(self, file: LakeFile) -> LakeFile:
         return file
 
+    def require_live(self, _jvm: object, locations: Sequence[str], delta: Any) -> None:
+        delta.validateDataFilesExist(locations)
+
     def give(self, _jvm: object, _specs: object, files: Sequence[LakeFile], delta: Any, method: RowDeltaMethod) -> None:
         for file in files:
             getattr(delta, method.value)(file)

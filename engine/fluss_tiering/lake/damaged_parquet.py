@@ -43,16 +43,18 @@ def naming_damage(
         raise error_of(f"is damaged: {' '.join(str(damage).split())}") from None
 
 
-def unreadable_data_file(location: str, what: str) -> FlussTieringError:
-    """Return the error of a data file that cannot be read.
+def unreadable_file(location: str, what: str, kind: str = "data file", form: str = "Parquet") -> FlussTieringError:
+    """Return the error of a lake table's file that cannot be read.
 
     Args:
         location: The location of the file.
         what: What is wrong with the file, as what `naming_damage` says.
+        kind: What the file is to the lake table.
+        form: The name of the file's format.
     """
     return FlussTieringError(
         ErrorCode.CORRUPT_DATA,
-        f"the data file {location} {what}: expected the Parquet file that the lake table refers to; restore it from a "
+        f"the {kind} {location} {what}: expected the {form} file that the lake table refers to; restore it from a "
         "backup, or make an older snapshot of the lake table the current one",
     )
 

@@ -10,13 +10,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
-from fluss_tiering.lake.iceberg.repair.check import FileChecker, WrongFile
+from fluss_tiering.lake.iceberg.repair.check import FileChecker, ListedFile, WrongFile
 from fluss_tiering.lake.iceberg.repair.live_files import Manifest
 from fluss_tiering.spark.round.stage import failure_of
 
-_PARQUET: Final = "PARQUET"
-_WITH_ROWS: Final = (0, 2)
-"""The contents of files with columns of the table: data and equality deletes."""
 _TASKS_PER_CORE: Final = 4
 
 ItemT = TypeVar("ItemT")
@@ -27,16 +24,23 @@ def wrong_files(spark: SparkSession, settings: ParquetFileWriter, manifests: Seq
     """Return the files whose bounds or physical types are wrong, among the data files and equality-delete files.
 
     Raises:
-        FlussTieringError: UNKNOWN if a file cannot be read.
+        FlussTieringError: UNKNOWN if a file is missing, damaged or cannot be read, also one with deletes by position.
     """
-    files = [
-        entry.file
-        for manifest in manifests
-        for entry in manifest.entries
-        if entry.content in _WITH_ROWS and entry.format.upper() == _PARQUET
-    ]
     checker = FileChecker(settings.metrics_modes, settings.io_properties)
-    return [found for found in for_each(spark, files, checker) if found is not None]
+    return [found for found in for_each(spark, _files(manifests), checker) if found is not None]
+
+
+def damaged_file(spark: SparkSession, settings: ParquetFileWriter, manifests: Sequence[Manifest]) -> str | None:
+    """Return what is wrong with a file that is missing or damaged; None if all files can be read.
+
+    All files are read. Spark's own errors name no file.
+    """
+    checker = FileChecker(settings.metrics_modes, settings.io_properties)
+    return next(filter(None, for_each(spark, _files(manifests), checker.damage)), None)
+
+
+def _files(manifests: Sequence[Manifest]) -> list[ListedFile]:
+    return [entry.file for manifest in manifests for entry in manifest.entries]
 
 
 def for_each(

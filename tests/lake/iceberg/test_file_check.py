@@ -13,8 +13,9 @@ from written_files import BINARY, FULL_RANGE, TEXT, array_of, groups_of, write_g
 
 from fluss_tiering.lake.iceberg.metrics.bounds import decoded
 from fluss_tiering.lake.iceberg.metrics.modes import TRUNCATED
-from fluss_tiering.lake.iceberg.repair.check import FileChecker, ListedFile
+from fluss_tiering.lake.iceberg.repair.check import Content, FileChecker, ListedFile
 from fluss_tiering.lake.protocol import LakeFile
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 ALL = {**FULL_RANGE, pa.string(): TEXT, pa.binary(): BINARY}
 
@@ -71,6 +72,35 @@ def test_a_file_without_statistics_is_read(tmp_path: Path, kind: pa.DataType) ->
     assert found is not None
     assert found.right_bounds == {1: (lower, upper)}
     assert checker(ListedFile(location, {}, {})) is None, "a column without bounds hides nothing"
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "named"),
+    [
+        (Content.DATA, "PARQUET", "the data file {}"),
+        (Content.EQUALITY_DELETES, "PARQUET", "the equality delete file {}"),
+        (Content.POSITION_DELETES, "PARQUET", "the position delete file {}"),
+        (Content.POSITION_DELETES, "PUFFIN", "the position delete file {}"),
+    ],
+)
+def test_a_file_that_is_missing_or_damaged_is_named(tmp_path: Path, content: Content, form: str, named: str) -> None:
+    path = tmp_path / "listed"
+    pq.write_table(pa.table({"c": [1]}), path)
+    file = ListedFile(f"file:{path}", {}, {}, content, form, path.stat().st_size)
+    checker = FileChecker({}, {})
+    assert checker(file) is None
+    for damage, said in (
+        (lambda: path.write_bytes(path.read_bytes()[:-20]), "is damaged: "),
+        (path.unlink, "is missing"),
+    ):
+        damage()
+        with pytest.raises(FlussTieringError) as raised:
+            checker(file)
+        assert raised.value.code is ErrorCode.CORRUPT_DATA
+        assert raised.value.message.startswith(f"{named.format(file.location)} {said}")
+        assert (
+            f": expected the {form.capitalize()} file that the lake table refers to; restore it" in raised.value.message
+        )
 
 
 def test_a_lower_bound_alone_is_checked(tmp_path: Path) -> None:  # D40

@@ -6,6 +6,8 @@ import json
 import threading
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
@@ -350,3 +352,24 @@ def test_a_table_that_was_never_tiered_is_no_success(tiering: Tiering, monkeypat
     assert run("verify", str(table.path), "--json", "--server", tiering.target) == 1
     (told,) = json.loads(capsys.readouterr().out)
     assert (told["lake_snapshot_id"], told["buckets"]) == (None, [])
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("kind", ["data", "position delete"])
+def test_a_file_that_is_missing_or_damaged_is_named(tiering: Tiering, kind: str, damaged: bool):
+    table = keyed_with_history(tiering)
+    folder = Path(urlparse(table.lake_catalog_properties["warehouse"]).path, *str(table.path).split("."), "data")
+    files = sorted(folder.rglob("*.parquet"))
+    (file, *_) = [each for each in files if ("-positions-" in each.name) is (kind == "position delete")]
+    content = bytearray(file.read_bytes())
+    if damaged:
+        # The header of the first page.
+        content[4:40] = bytes(36)
+        file.write_bytes(content)
+    else:
+        file.unlink()
+    with pytest.raises(FlussTieringError) as raised:
+        verify(tiering, table)
+    assert f"the {kind} file file:{file} is {'damaged: ' if damaged else 'missing'}" in raised.value.message
+    assert "restore it from a backup" in raised.value.message
+    assert "Traceback" not in raised.value.message

@@ -24,7 +24,6 @@ from fluss_tiering.lake.iceberg.java import (
     java_error_text,
     lake_errors,
 )
-from fluss_tiering.lake.iceberg.metadata.jvm_functions import functions_of
 from fluss_tiering.lake.iceberg.metadata.leftovers import Leftovers, delete_locations, snapshots_since
 from fluss_tiering.lake.iceberg.metadata.manifests import ManifestFiles
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, to_summary
@@ -139,7 +138,7 @@ class IcebergCommitter:
             if number == 1 and touched:
                 # Later row deltas only see what was changed after the base of theirs, which is in this transaction.
                 # Data files of the commit itself pass: Iceberg looks for those that were removed.
-                delta.validateDataFilesExist(functions_of(self._jvm).list_of_texts(touched))
+                self._content.require_live(self._jvm, touched, delta)
             self._add_deletes(delta, [file for file in piece if file.content is not FileContent.DATA])
             data, rest = _divided(piece)
             self._give(data, delta, RowDeltaMethod.ADD_ROWS)

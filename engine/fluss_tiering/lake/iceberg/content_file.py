@@ -105,6 +105,11 @@ class ContentFiles:
         for listed in self.lists(jvm, specs, files):
             functions.for_each(listed, function)
 
+    def require_live(self, jvm: JVMView, locations: Sequence[str], delta: JavaObject) -> None:
+        """Let a row delta be refused if one of these data files is not live any more. Errors are those of the JVM."""
+        # py4j would convert a list with a call for each location.
+        delta.validateDataFilesExist(functions_of(jvm).list_of_texts(locations))
+
 
 def described_metrics(metrics: FileMetrics) -> dict[str, Any]:
     """Return the part of a file's description that is about its metrics."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, reduce
 from typing import Final
@@ -66,12 +66,12 @@ def to_dict(jvm: JVMView, strings: JavaObject) -> dict[str, str]:
     return dict(json.loads(mapper.writeValueAsString(strings)))
 
 
-def elements(values: JavaObject) -> list[JavaObject]:
+def elements(values: Sequence[JavaObject]) -> list[JavaObject]:
     """Return the elements of a Java list. It takes a call into the JVM for each.
 
     py4j's own iterator asks for one element too many, and pyspark looks at the error with a dozen calls.
     """
-    return [values.get(number) for number in range(values.size())]
+    return [values[number] for number in range(len(values))]
 
 
 def content_file(jvm: JVMView, specs: JavaObject, description: str) -> JavaObject:

@@ -20,6 +20,7 @@ from functools import reduce
 from operator import and_, or_
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -29,7 +30,8 @@ from pyspark.sql.types import DataType as SparkType
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.repair.live_files import live_manifests
+from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
+from fluss_tiering.lake.iceberg.repair.live_files import Manifest, live_manifests
 from fluss_tiering.lake.iceberg.validation import refuse_times
 from fluss_tiering.lake.names import catalog_name, quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -47,7 +49,7 @@ from fluss_tiering.spark.audit.expiry import expires_after, without_expired
 from fluss_tiering.spark.audit.layouts import require_whole_logs, with_buckets, without_places
 from fluss_tiering.spark.audit.report import TableAudit
 from fluss_tiering.spark.audit.source_rows import SourceRows, schema_of
-from fluss_tiering.spark.file_jobs import wrong_files
+from fluss_tiering.spark.file_jobs import damaged_file, wrong_files
 from fluss_tiering.spark.round.commit import missing_lake_table
 from fluss_tiering.spark.round.measure import measured
 from fluss_tiering.spark.round.plan import PlanLimits, RoundPlan, SnapshotPiece, plan_round
@@ -92,7 +94,8 @@ def verify_table(
     offsets = {} if known is None else known.log_end_offsets
     if unregistered is not None:
         offsets = unregistered.commit.log_end_offsets
-    wrong = wrong_files(spark, lake_table.file_writer(), live_manifests(lake_table.java_table))
+    manifests = live_manifests(lake_table.java_table)
+    wrong = wrong_files(spark, lake_table.file_writer(), manifests)
     held = [info for info in client.list_buckets([table.path])[table.path] if offsets.get(info.bucket, 0) > 0]
     limits = PlanLimits(parallelism=spark.sparkContext.defaultParallelism)
     kv_ttl = expires_after(table)
@@ -112,11 +115,23 @@ def verify_table(
                 ]
             differing = [each.bucket for each in buckets if not each.equal]
             found = differences(table, source, lake, differing, max_differences + 1) if differing else []
-        except PySparkException as error:
-            raise failure_of(error) from None
+        except (Py4JError, PySparkException) as error:
+            raise _named(error, spark, lake_table.file_writer(), manifests) from None
     named = tuple(found[:max_differences])
     more = len(found) > max_differences
     return TableAudit(table.path, snapshot_id, tuple(buckets), named, more, tuple(wrong), kv_ttl)
+
+
+def _named(
+    error: Py4JError | PySparkException, spark: SparkSession, settings: ParquetFileWriter, manifests: Sequence[Manifest]
+) -> FlussTieringError:
+    """Return the error of a Spark job that failed, or that of a damaged file of the lake table if there is one."""
+    failure = failure_of(error)
+    try:
+        damage = damaged_file(spark, settings, manifests)
+    except FlussTieringError:
+        return failure
+    return failure if damage is None else FlussTieringError(ErrorCode.CORRUPT_DATA, damage)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.java import jvm_of
-from fluss_tiering.lake.iceberg.repair.check import WrongFile
+from fluss_tiering.lake.iceberg.repair.check import Content, WrongFile
 from fluss_tiering.lake.iceberg.repair.live_files import Manifest, live_manifests
 from fluss_tiering.lake.iceberg.repair.rebound import rewrite_bounds
 from fluss_tiering.lake.iceberg.repair.retype import FileRewriter, replace_files
@@ -25,7 +25,6 @@ from fluss_tiering.spark.file_jobs import for_each, wrong_files
 from fluss_tiering.spark.maintenance.conflicts import ConflictTries
 
 _ATTEMPTS: Final = 5
-_POSITION_DELETES: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ class _Repairer:
 
     def _check_deletes(self, manifests: list[Manifest]) -> None:
         """Refuse to write files again to which deletes by position may apply, since these name the old file."""
-        if any(entry.content == _POSITION_DELETES for manifest in manifests for entry in manifest.entries):
+        if any(entry.file.content is Content.POSITION_DELETES for manifest in manifests for entry in manifest.entries):
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
                 f"the lake table {self._table.lake_path} has files with wrong physical types and deletes by position, "

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fluss_tiering.lake.damaged_parquet import naming_damage, unreadable_data_file
+from fluss_tiering.lake.damaged_parquet import naming_damage, unreadable_file
 from fluss_tiering.lake.iceberg.field_ids import id_of
 from fluss_tiering.lake.object_store import path_of
 
@@ -28,7 +28,7 @@ def read_keys(filesystem: fs.FileSystem, location: str, key: pa.Schema) -> Itera
         FlussTieringError: CORRUPT_DATA if the file is missing or damaged, or lacks a key column.
     """
     with (
-        naming_damage(filesystem, location, lambda what: unreadable_data_file(location, what)),
+        naming_damage(filesystem, location, lambda what: unreadable_file(location, what)),
         filesystem.open_input_file(path_of(location)) as source,
         pq.ParquetFile(source) as parquet,
     ):
@@ -41,5 +41,5 @@ def _names(found: pa.Schema, key: pa.Schema, location: str) -> list[str]:
     names = {id_of(field): field.name for field in found}
     lacking = [field.name for field in key if id_of(field) not in names]
     if lacking:
-        raise unreadable_data_file(location, f"lacks the key columns {', '.join(lacking)}")
+        raise unreadable_file(location, f"lacks the key columns {', '.join(lacking)}")
     return [names[id_of(field)] for field in key]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from fluss_tiering.formats.micros import column_of
-from fluss_tiering.lake.damaged_parquet import naming_damage, unreadable_data_file
+from fluss_tiering.lake.damaged_parquet import naming_damage, unreadable_file
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.iceberg.field_ids import FIELD_ID, id_of, parts_of
 from fluss_tiering.lake.object_store import path_of
@@ -130,12 +130,12 @@ def _opened(filesystem: fs.FileSystem, file: LiveDataFile) -> Iterator[pq.Parque
     # A store answers a few large requests sooner than one for each column.
     remote = not isinstance(filesystem, fs.LocalFileSystem)
     with (
-        naming_damage(filesystem, file.location, lambda what: unreadable_data_file(file.location, what)),
+        naming_damage(filesystem, file.location, lambda what: unreadable_file(file.location, what)),
         filesystem.open_input_file(path_of(file.location)) as source,
         pq.ParquetFile(source, pre_buffer=remote) as parquet,
     ):
         if parquet.metadata.num_rows != file.rows:
-            raise unreadable_data_file(
+            raise unreadable_file(
                 file.location, f"has {parquet.metadata.num_rows} rows, and the lake table says {file.rows}"
             )
         yield parquet
@@ -157,7 +157,7 @@ def _columns(found: pa.Schema, wanted: pa.Schema, location: str) -> list[tuple[s
     for field in wanted:
         own = by_id.get(id_of(field))
         if own is None and not field.nullable:
-            raise unreadable_data_file(location, f"lacks the column {field.name}, which is never null")
+            raise unreadable_file(location, f"lacks the column {field.name}, which is never null")
         if own is not None and _ids_below(own.type) != _ids_below(field.type):
             raise UnknownLayoutError(f"the column {own.name} of the data file {location} has other parts")
         columns.append((None if own is None else own.name, field.type))

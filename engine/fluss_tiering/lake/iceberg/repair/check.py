@@ -8,23 +8,41 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs
 
+from fluss_tiering.lake.damaged_parquet import MISSING, naming_damage, unreadable_file
 from fluss_tiering.lake.iceberg.metrics.bounds import RawValue, decoded, encoded
 from fluss_tiering.lake.iceberg.metrics.collector import Leaf, leaves_of
 from fluss_tiering.lake.iceberg.metrics.modes import TRUNCATED, MetricsMode
 from fluss_tiering.lake.object_store import filesystem_of, path_of
+from fluss_tiering.model.errors import FlussTieringError
 
+PARQUET: Final = "PARQUET"
 Bounds = Mapping[int, bytes]
 Extremes = tuple[RawValue, RawValue]
 _MAX_INTEGER_DIGITS: Final = 18
 """Iceberg's spec wants decimals of up to 18 digits as integers."""
 _BATCH_ROWS: Final = 1024
 _LONGEST_BOUND: Final = 1024
+
+
+class Content(Enum):
+    """What a file holds, by the numbers of Iceberg's spec."""
+
+    DATA = 0
+    POSITION_DELETES = 1
+    EQUALITY_DELETES = 2
+
+    @property
+    def kind(self) -> str:
+        """The name of such a file."""
+        return "data file" if self is Content.DATA else f"{self.name.removesuffix('S').lower().replace('_', ' ')} file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +53,22 @@ class ListedFile:
         location: The location of the file.
         lower_bounds: The lower bounds by field id, in Iceberg's binary form.
         upper_bounds: The upper bounds by field id, in Iceberg's binary form.
+        content: What the file holds.
+        format: The format of the file, in capitals.
+        size_bytes: The size of the file; None if it is not known.
     """
 
     location: str
     lower_bounds: Bounds = field(repr=False)
     upper_bounds: Bounds = field(repr=False)
+    content: Content = Content.DATA
+    format: str = PARQUET
+    size_bytes: int | None = None
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether bounds and types are looked at: only those of files with columns of the table matter to readers."""
+        return self.content is not Content.POSITION_DELETES and self.format == PARQUET
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +104,39 @@ class FileChecker:
         """Return what is wrong with a file; None if nothing is.
 
         Raises:
-            OSError: If the file cannot be read.
+            FlussTieringError: CORRUPT_DATA if the file is missing or damaged.
+            OSError: If its store fails.
         """
         filesystem = filesystem_of(file.location, self.io_properties)
+        if not file.is_checked:
+            _check_size(filesystem, file)
+            return None
+        with naming_damage(filesystem, file.location, lambda what: _unreadable(file, what)):
+            return self._check(filesystem, file)
+
+    def damage(self, file: ListedFile) -> str | None:
+        """Return what is wrong with a file that is missing or cannot be read to its end; None if its store fails.
+
+        A Puffin file is only looked for.
+        """
+        try:
+            self(file)
+            if file.format == PARQUET:
+                filesystem = filesystem_of(file.location, self.io_properties)
+                with (
+                    naming_damage(filesystem, file.location, lambda what: _unreadable(file, what)),
+                    filesystem.open_input_file(path_of(file.location)) as source,
+                    pq.ParquetFile(source) as parquet,
+                ):
+                    for _ in parquet.iter_batches(_BATCH_ROWS):
+                        """Each page is read."""
+        except FlussTieringError as error:
+            return error.message
+        except OSError:
+            """What failed before says why."""
+        return None
+
+    def _check(self, filesystem: fs.FileSystem, file: ListedFile) -> WrongFile | None:
         with filesystem.open_input_file(path_of(file.location)) as source:
             parquet = pq.ParquetFile(source)
             leaves = leaves_of(parquet.schema_arrow)
@@ -109,6 +168,19 @@ class FileChecker:
                     encoded(leaf.kind, high, upper=True, length=length),
                 ),
             )
+
+
+def _unreadable(file: ListedFile, what: str) -> FlussTieringError:
+    form = file.format if file.format == "ORC" else file.format.capitalize()
+    return unreadable_file(file.location, what, file.content.kind, form)
+
+
+def _check_size(filesystem: fs.FileSystem, file: ListedFile) -> None:
+    found = filesystem.get_file_info(path_of(file.location))
+    if found.type is not fs.FileType.File:
+        raise _unreadable(file, MISSING)
+    if file.size_bytes not in (None, found.size):
+        raise _unreadable(file, f"is damaged: it has {found.size} bytes instead of {file.size_bytes}")
 
 
 def _contain(kind: pa.DataType, lower: bytes | None, upper: bytes | None, extremes: Extremes) -> bool:

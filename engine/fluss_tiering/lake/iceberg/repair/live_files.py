@@ -13,7 +13,7 @@ from typing import Any
 from py4j.java_gateway import JavaObject
 
 from fluss_tiering.lake.iceberg.java import lake_errors
-from fluss_tiering.lake.iceberg.repair.check import ListedFile
+from fluss_tiering.lake.iceberg.repair.check import Content, ListedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,12 @@ class Entry:
 
     Attributes:
         file: The file with its bounds.
-        content: What the file holds: 0 for data, 1 for deletes by position, 2 for equality deletes.
-        format: The format of the file, in capitals.
         snapshot_id: The snapshot that added the file.
         sequence_number: The data sequence number, by which deletes apply.
         file_sequence_number: The sequence number of the snapshot that added the file.
     """
 
     file: ListedFile
-    content: int
-    format: str
     snapshot_id: int
     sequence_number: int
     file_sequence_number: int
@@ -94,9 +90,14 @@ def _entries(manifest: JavaObject, read: Callable[[str], bytes]) -> tuple[Entry,
 def _entry(entry: Any) -> Entry:  # noqa: ANN401 - pyiceberg has no types here
     file = entry.data_file
     return Entry(
-        ListedFile(file.file_path, dict(file.lower_bounds or {}), dict(file.upper_bounds or {})),
-        int(file.content),
-        str(file.file_format.value),
+        ListedFile(
+            file.file_path,
+            dict(file.lower_bounds or {}),
+            dict(file.upper_bounds or {}),
+            Content(int(file.content)),
+            str(file.file_format.value).upper(),
+            file.file_size_in_bytes,
+        ),
         entry.snapshot_id,
         entry.sequence_number,
         entry.file_sequence_number,
