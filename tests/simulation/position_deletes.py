@@ -15,6 +15,8 @@ _FEW_DATA_FILES: Final = 2
 """Up to this many touched data files have a position delete file each. With real files it is more."""
 _FEW_POSITIONS: Final = 3
 """More deleted rows of a data file have a file of their own. With real files it is more."""
+_MOST_OWN_FILES: Final = 3
+"""A data file has at most so many delete files of its own. With real files it is one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class FoundRows:
         """Write the deletes, and return their files.
 
         They also hold what is deleted already, and replace the files that have it. With the format version 2, data
-        files with few deletes share a file, if there are many.
+        files with few deletes share a file, if there are many, and large files stay beside the new ones.
         """
         new: dict[str, frozenset[int]] = {}
         for data_file, rows in sorted(self._rows.items()):
@@ -55,7 +57,9 @@ class FoundRows:
         if self._version >= WITH_VECTORS:
             merged = {each: rows | self.present(each, own[each]) for each, rows in new.items()}
             return write_deletes(self._version, contents, bucket, location, merged, own)
-        merged = {each: rows | self.present(each, self._deletes.get(each, ())) for each, rows in new.items()}
+        taken = {each: self._taken_in(each, deleted, own[each]) for each, deleted in new.items()}
+        merged = {each: positions for each, (positions, _) in taken.items()}
+        replaced = {each: files for each, (_, files) in taken.items()}
         shared = {f.location: f for each in new for f in self._deletes.get(each, ()) if len(f.referenced) != 1}
         alone = [
             each
@@ -73,10 +77,26 @@ class FoundRows:
         files = [
             file
             for number, part in enumerate(parts)
-            for file in write_deletes(self._version, contents, bucket, f"{location}-{number}", part, own)
+            for file in write_deletes(self._version, contents, bucket, f"{location}-{number}", part, replaced)
         ]
         files[-1] = replace(files[-1], replaces=(*files[-1].replaces, *shared.values()))
         return files
+
+    def _taken_in(
+        self, data_file: str, rows: frozenset[int], own: Sequence[LakeFile]
+    ) -> tuple[frozenset[int], tuple[LakeFile, ...]]:
+        """Return what a new delete file has of a data file, and the data file's own delete files that it takes in."""
+        shared = (f for f in self._deletes.get(data_file, ()) if len(f.referenced) != 1)
+        rows |= self.present(data_file, shared)
+        kept = sorted(own, key=lambda file: len(self.present(data_file, [file])), reverse=True)
+        taken: list[LakeFile] = []
+        while kept:
+            smallest = self.present(data_file, kept[-1:])
+            if len(kept) < _MOST_OWN_FILES and len(smallest) > max(len(rows), _FEW_POSITIONS):
+                break
+            rows |= smallest
+            taken.append(kept.pop())
+        return rows, tuple(taken)
 
     def present(self, location: str, files: Iterable[LakeFile]) -> frozenset[int]:
         """Return the positions that live delete files delete of a data file."""
