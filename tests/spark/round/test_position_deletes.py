@@ -98,6 +98,35 @@ def change(tiering: Tiering, table: TableInfo, expected: dict[int, str], name: s
     expected.pop(3, None)
 
 
+def position_delete_files(tiering: Tiering, table: TableInfo) -> list[int]:
+    """Return the number of positions in each live delete file."""
+    files = tiering.spark.sql(f"SELECT record_count FROM {tiering.name(table)}.delete_files ORDER BY record_count")
+    return [row.record_count for row in files.collect()]
+
+
+def test_every_engine_reads_data_files_with_several_large_delete_files(
+    tiering: Tiering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tiering.table(properties=BY_POSITION)
+    expected = named(range(60_000), "first")
+    tiering.write(table, expected)
+    tiering.tier(table)
+    # Each round changes other keys, and fewer of them than the one before.
+    for step, keys in enumerate([range(16_000), range(20_000, 34_000), range(40_000, 52_000), range(55_000, 55_100)]):
+        changed = named(keys, f"step {step}")
+        tiering.write(table, changed)
+        tiering.delete(table, [keys[0]])
+        expected.update(changed)
+        del expected[keys[0]]
+        tiering.tier(table)
+    # The files of the first three rounds have stayed as they were.
+    assert position_delete_files(tiering, table) == [100, 12_000, 14_000, 16_000]
+    assert_equal(tiering, table, expected, 2)
+    assert command(tiering, monkeypatch)("compact", str(table.path), "--server", tiering.target) == 0
+    assert position_delete_files(tiering, table) == []
+    assert_equal(tiering, table, expected, 2)
+
+
 def index_files(table: TableInfo) -> list[Path]:
     return [path for path in (folder_of(table) / "_key_index").rglob("*") if path.is_file()]
 
