@@ -39,11 +39,10 @@ _LIMIT: Final = 20
 _LEAST_LIMIT_S: Final = 60.0
 _BUCKETS: Final = 4
 _EQUALITY: Final = "equality"
-_BY_POSITION: Final[Mapping[str, str]] = {"position": "2", "vectors": "3"}
-"""The format version of the table of each way to delete by position."""
-
+_VECTORS: Final = "vectors"
+_BY_POSITION: Final[Mapping[str, str]] = {"position": "position deletes", _VECTORS: "deletion vectors"}
+"""What the ways to delete by position are called."""
 _WAYS: Final = (_EQUALITY, *_BY_POSITION)
-_NAMES: Final[Mapping[str, str]] = {"position": "position deletes", "vectors": "deletion vectors"}
 
 Reader: TypeAlias = Callable[..., tuple[Any, ...] | None]
 """Reads all rows of a lake table, by its metadata file and a limit in seconds or None, and returns some sums; None if
@@ -66,7 +65,7 @@ class _Tables:
         descriptor.properties.update(  # type: ignore[attr-defined]
             {
                 "table.datalake.delete-files": _EQUALITY if way == _EQUALITY else "position",
-                "iceberg.format-version": _BY_POSITION.get(way, "2"),
+                "iceberg.format-version": "3" if way == _VECTORS else "2",
             }
         )
         self.client.create_table(self.path(way), descriptor)
@@ -125,11 +124,11 @@ def _rounds(
             seconds[way].append(tables.tier(way))
     by_key = median(seconds[_EQUALITY])
     limit = "" if bound is None else f"<= {bound:g}x"
-    for way in _BY_POSITION:
+    for way, name_of_way in _BY_POSITION.items():
         by_position = median(seconds[way])
         ratio = by_position / by_key
         text = f"{by_position:.2f} s / {by_key:.2f} s = {ratio:.2f}"
-        what = f"a round of {name} with {_NAMES[way]}, median of {count}"
+        what = f"a round of {name} with {name_of_way}, median of {count}"
         yield Figure(what, text, limit, bound is None or ratio <= bound)
 
 
@@ -144,10 +143,12 @@ def _reads(tables: _Tables, rounds: int) -> Iterator[Figure]:
         least = "" if found else "more than "
         for way, (expected, seconds) in fast.items():
             if found not in (expected, None):
-                raise SystemExit(f"error: {name} read different rows: {found} and, with {_NAMES[way]}, {expected}")
+                raise SystemExit(
+                    f"error: {name} read different rows: {found} and, with {_BY_POSITION[way]}, {expected}"
+                )
             ratio = slow / seconds
             text = f"{least}{slow:.2f} s / {seconds:.2f} s = {least}{ratio:.1f}"
-            what = f"{name} reads everything after {rounds} rounds, with {_NAMES[way]}"
+            what = f"{name} reads everything after {rounds} rounds, with {_BY_POSITION[way]}"
             yield Figure(what, text, ">= 5x as fast", ratio >= 5)
 
 

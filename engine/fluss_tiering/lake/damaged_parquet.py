@@ -15,6 +15,8 @@ from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 MISSING: Final = "is missing"
+_BATCH_ROWS: Final = 1024
+"""So many rows are read at once. Values may be large."""
 DAMAGE: Final = (OSError, ValueError, KeyError, pa.ArrowException)
 """What PyArrow's Parquet reader raises for damaged content. Most of it is an OSError, as for pages and the footer."""
 
@@ -37,10 +39,10 @@ def naming_damage(
     except FileNotFoundError:
         raise error_of(MISSING) from None
     except DAMAGE as error:
-        damage = _damage(filesystem, location) if isinstance(error, OSError) else error
-        if damage is None:
+        what = damage_of(filesystem, location) if isinstance(error, OSError) else _told(error)
+        if what is None:
             raise
-        raise error_of(f"is damaged: {' '.join(str(damage).split())}") from None
+        raise error_of(what) from None
 
 
 def unreadable_file(location: str, what: str, kind: str = "data file", form: str = "Parquet") -> FlussTieringError:
@@ -59,20 +61,27 @@ def unreadable_file(location: str, what: str, kind: str = "data file", form: str
     )
 
 
-def _damage(filesystem: fs.FileSystem, location: str) -> Exception | None:
-    """Read a file once more. Return why that fails although its store gives all bytes that are asked for."""
+def damage_of(filesystem: fs.FileSystem, location: str) -> str | None:
+    """Read a file to its end. Return "is damaged: WHY" if that fails although its store gives all bytes.
+
+    It is None if the file is whole, and also if its store does not have it or fails.
+    """
     try:
         with filesystem.open_input_file(path_of(location)) as opened:
             source = _WatchedFile(opened)
             try:
                 with pq.ParquetFile(source) as parquet:
-                    for _ in parquet.iter_batches():
+                    for _ in parquet.iter_batches(_BATCH_ROWS):
                         """Each page is read."""
             except DAMAGE as error:
-                return None if source.failed else error
+                return None if source.failed else _told(error)
     except OSError:
         """The store cannot open the file any more."""
     return None
+
+
+def _told(error: Exception) -> str:
+    return f"is damaged: {' '.join(str(error).split())}"
 
 
 class _WatchedFile(io.RawIOBase):

@@ -13,8 +13,8 @@ from written_files import BINARY, FULL_RANGE, TEXT, array_of, groups_of, write_g
 
 from fluss_tiering.lake.iceberg.metrics.bounds import decoded
 from fluss_tiering.lake.iceberg.metrics.modes import TRUNCATED
-from fluss_tiering.lake.iceberg.repair.check import Content, FileChecker, ListedFile
-from fluss_tiering.lake.protocol import LakeFile
+from fluss_tiering.lake.iceberg.repair.check import FileChecker, ListedFile
+from fluss_tiering.lake.protocol import FileContent, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 ALL = {**FULL_RANGE, pa.string(): TEXT, pa.binary(): BINARY}
@@ -77,13 +77,15 @@ def test_a_file_without_statistics_is_read(tmp_path: Path, kind: pa.DataType) ->
 @pytest.mark.parametrize(
     ("content", "form", "named"),
     [
-        (Content.DATA, "PARQUET", "the data file {}"),
-        (Content.EQUALITY_DELETES, "PARQUET", "the equality delete file {}"),
-        (Content.POSITION_DELETES, "PARQUET", "the position delete file {}"),
-        (Content.POSITION_DELETES, "PUFFIN", "the position delete file {}"),
+        (FileContent.DATA, "PARQUET", "the data file {}"),
+        (FileContent.EQUALITY_DELETES, "PARQUET", "the equality delete file {}"),
+        (FileContent.POSITION_DELETES, "PARQUET", "the position delete file {}"),
+        (FileContent.POSITION_DELETES, "PUFFIN", "the position delete file {}"),
     ],
 )
-def test_a_file_that_is_missing_or_damaged_is_named(tmp_path: Path, content: Content, form: str, named: str) -> None:
+def test_a_file_that_is_missing_or_damaged_is_named(
+    tmp_path: Path, content: FileContent, form: str, named: str
+) -> None:
     path = tmp_path / "listed"
     pq.write_table(pa.table({"c": [1]}), path)
     file = ListedFile(f"file:{path}", {}, {}, content, form, path.stat().st_size)

@@ -13,11 +13,12 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.java import jvm_of
-from fluss_tiering.lake.iceberg.repair.check import Content, WrongFile
+from fluss_tiering.lake.iceberg.repair.check import WrongFile
 from fluss_tiering.lake.iceberg.repair.live_files import Manifest, live_manifests
 from fluss_tiering.lake.iceberg.repair.rebound import rewrite_bounds
 from fluss_tiering.lake.iceberg.repair.retype import FileRewriter, replace_files
 from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.protocol import FileContent
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
@@ -116,7 +117,9 @@ class _Repairer:
 
     def _check_deletes(self, manifests: list[Manifest]) -> None:
         """Refuse to write files again to which deletes by position may apply, since these name the old file."""
-        if any(entry.file.content is Content.POSITION_DELETES for manifest in manifests for entry in manifest.entries):
+        if any(
+            entry.file.content is FileContent.POSITION_DELETES for manifest in manifests for entry in manifest.entries
+        ):
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
                 f"the lake table {self._table.lake_path} has files with wrong physical types and deletes by position, "

@@ -176,8 +176,9 @@ def in_partitions(spark: SparkSession, table: JavaObject, partitions: Sequence[P
     expressions = iceberg_class(jvm_of(spark), "expressions.Expressions")
     if any(not values for values in partitions):
         return expressions.alwaysTrue()
-    names = [str(table.schema().findColumnName(field.sourceId())) for field in elements(table.spec().fields())]
-    transforms = [str(field.transform()) for field in elements(table.spec().fields())]
+    fields = elements(table.spec().fields())
+    names = [str(table.schema().findColumnName(field.sourceId())) for field in fields]
+    transforms = [str(field.transform()) for field in fields]
     each = [_exactly(expressions, names, transforms, values) for values in partitions]
     either = getattr(expressions, "or")
     # Iceberg visits an expression by recursion, which must not become as deep as there are partitions.

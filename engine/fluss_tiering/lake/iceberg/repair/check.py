@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,33 +15,26 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fluss_tiering.lake.damaged_parquet import MISSING, naming_damage, unreadable_file
+from fluss_tiering.lake.damaged_parquet import MISSING, damage_of, naming_damage, unreadable_file
 from fluss_tiering.lake.iceberg.metrics.bounds import RawValue, decoded, encoded
 from fluss_tiering.lake.iceberg.metrics.collector import Leaf, leaves_of
 from fluss_tiering.lake.iceberg.metrics.modes import TRUNCATED, MetricsMode
 from fluss_tiering.lake.object_store import filesystem_of, path_of
+from fluss_tiering.lake.protocol import FileContent
 from fluss_tiering.model.errors import FlussTieringError
 
 PARQUET: Final = "PARQUET"
+_KINDS: Final = {
+    FileContent.DATA: "data file",
+    FileContent.EQUALITY_DELETES: "equality delete file",
+    FileContent.POSITION_DELETES: "position delete file",
+}
 Bounds = Mapping[int, bytes]
 Extremes = tuple[RawValue, RawValue]
 _MAX_INTEGER_DIGITS: Final = 18
 """Iceberg's spec wants decimals of up to 18 digits as integers."""
 _BATCH_ROWS: Final = 1024
 _LONGEST_BOUND: Final = 1024
-
-
-class Content(Enum):
-    """What a file holds, by the numbers of Iceberg's spec."""
-
-    DATA = 0
-    POSITION_DELETES = 1
-    EQUALITY_DELETES = 2
-
-    @property
-    def kind(self) -> str:
-        """The name of such a file."""
-        return "data file" if self is Content.DATA else f"{self.name.removesuffix('S').lower().replace('_', ' ')} file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +53,14 @@ class ListedFile:
     location: str
     lower_bounds: Bounds = field(repr=False)
     upper_bounds: Bounds = field(repr=False)
-    content: Content = Content.DATA
+    content: FileContent = FileContent.DATA
     format: str = PARQUET
     size_bytes: int | None = None
 
     @property
     def is_checked(self) -> bool:
         """Whether bounds and types are looked at: only those of files with columns of the table matter to readers."""
-        return self.content is not Content.POSITION_DELETES and self.format == PARQUET
+        return self.content is not FileContent.POSITION_DELETES and self.format == PARQUET
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +113,15 @@ class FileChecker:
         """
         try:
             self(file)
-            if file.format == PARQUET:
-                filesystem = filesystem_of(file.location, self.io_properties)
-                with (
-                    naming_damage(filesystem, file.location, lambda what: _unreadable(file, what)),
-                    filesystem.open_input_file(path_of(file.location)) as source,
-                    pq.ParquetFile(source) as parquet,
-                ):
-                    for _ in parquet.iter_batches(_BATCH_ROWS):
-                        """Each page is read."""
         except FlussTieringError as error:
             return error.message
         except OSError:
-            """What failed before says why."""
-        return None
+            # What failed before says why.
+            return None
+        if file.format != PARQUET:
+            return None
+        what = damage_of(filesystem_of(file.location, self.io_properties), file.location)
+        return None if what is None else _unreadable(file, what).message
 
     def _check(self, filesystem: fs.FileSystem, file: ListedFile) -> WrongFile | None:
         with filesystem.open_input_file(path_of(file.location)) as source:
@@ -172,7 +159,7 @@ class FileChecker:
 
 def _unreadable(file: ListedFile, what: str) -> FlussTieringError:
     form = file.format if file.format == "ORC" else file.format.capitalize()
-    return unreadable_file(file.location, what, file.content.kind, form)
+    return unreadable_file(file.location, what, _KINDS[file.content], form)
 
 
 def _check_size(filesystem: fs.FileSystem, file: ListedFile) -> None:

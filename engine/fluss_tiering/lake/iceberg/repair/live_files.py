@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, Final
 
 from py4j.java_gateway import JavaObject
 
 from fluss_tiering.lake.iceberg.java import lake_errors
-from fluss_tiering.lake.iceberg.repair.check import Content, ListedFile
+from fluss_tiering.lake.iceberg.repair.check import ListedFile
+from fluss_tiering.lake.protocol import FileContent
+
+_CONTENTS: Final = (FileContent.DATA, FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES)
+"""The contents of files by their numbers in Iceberg's spec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ def _entry(entry: Any) -> Entry:  # noqa: ANN401 - pyiceberg has no types here
             file.file_path,
             dict(file.lower_bounds or {}),
             dict(file.upper_bounds or {}),
-            Content(int(file.content)),
+            _CONTENTS[int(file.content)],
             str(file.file_format.value).upper(),
             file.file_size_in_bytes,
         ),
