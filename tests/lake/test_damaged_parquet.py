@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from fluss_tiering.lake.damaged_parquet import naming_damage
+from fluss_tiering.lake.damaged_parquet import naming_damage, open_parquet
 from fluss_tiering.lake.moved_deletes import move_paths
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -22,7 +23,7 @@ ROWS = {"file_path": [f"/lake/{number}.parquet" for number in range(9)], "pos": 
 
 def sound(compression: str) -> bytes:
     sink = io.BytesIO()
-    pq.write_table(pa.table(ROWS), sink, compression=compression)
+    pq.write_table(pa.table(ROWS), sink, compression=compression, write_page_checksum=True)
     return sink.getvalue()
 
 
@@ -34,7 +35,7 @@ def read(store: Any, location: str) -> dict[str, list[Any]]:
     with (
         naming_damage(store, location, error_of),
         store.open_input_file(location) as source,
-        pq.ParquetFile(source) as parquet,
+        open_parquet(source) as parquet,
     ):
         return dict(parquet.read().to_pydict())
 
@@ -63,8 +64,19 @@ def test_a_file_that_is_damaged_anywhere_is_named(tmp_path: Path, compression: s
     for content in damaged(sound(compression)):
         path.write_bytes(content)
         found.add(refusal(lambda: read(fs.LocalFileSystem(), str(path)))[:20])
-    # A broken byte of a value or of a statistic is not noticed.
+    # A broken byte of a statistic is not noticed, and changes no row.
     assert found == {"", "the file is damaged:"}
+
+
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+def test_no_flipped_bit_of_a_page_changes_a_row(tmp_path: Path, compression: str) -> None:
+    path = tmp_path / "a.parquet"
+    content = sound(compression)
+    pages = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    for at in range(4, pages):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with suppress(FlussTieringError):
+            assert read(fs.LocalFileSystem(), str(path)) == ROWS, at
 
 
 def test_a_delete_file_whose_paths_cannot_be_read_is_named(tmp_path: Path) -> None:

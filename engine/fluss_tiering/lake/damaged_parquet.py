@@ -21,6 +21,22 @@ DAMAGE: Final = (OSError, ValueError, KeyError, pa.ArrowException)
 """What PyArrow's Parquet reader raises for damaged content. Most of it is an OSError, as for pages and the footer."""
 
 
+def open_parquet(source: pa.NativeFile | io.RawIOBase, **options: object) -> pq.ParquetFile:
+    """Open a Parquet file, each page of which is compared with its checksum when it is read.
+
+    Without it, bits that flipped within a page become other values, since most encodings have no redundancy. Pages
+    without a checksum, which the Parquet format leaves to the writer, are not compared.
+
+    Args:
+        source: What PyArrow reads a file from.
+        options: Further options of `pyarrow.parquet.ParquetFile`.
+
+    Raises:
+        OSError: If the footer cannot be read. The file raises what `DAMAGE` names when a page is damaged.
+    """
+    return pq.ParquetFile(source, page_checksum_verification=True, **options)
+
+
 @contextmanager
 def naming_damage(
     filesystem: fs.FileSystem, location: str, error_of: Callable[[str], FlussTieringError]
@@ -70,7 +86,7 @@ def damage_of(filesystem: fs.FileSystem, location: str) -> str | None:
         with filesystem.open_input_file(path_of(location)) as opened:
             source = _WatchedFile(opened)
             try:
-                with pq.ParquetFile(source) as parquet:
+                with open_parquet(source) as parquet:
                     for _ in parquet.iter_batches(_BATCH_ROWS):
                         """Each page is read."""
             except DAMAGE as error:

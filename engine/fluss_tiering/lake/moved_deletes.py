@@ -6,22 +6,17 @@ Each file is replaced in one step. What it deletes does not change, and what alr
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fluss_tiering.lake.damaged_parquet import DAMAGE
+from fluss_tiering.lake.damaged_parquet import DAMAGE, open_parquet
 from fluss_tiering.lake.delete_formats import PATH_COLUMN, PUFFIN_MAGIC, REFERENCED_DATA_FILE
+from fluss_tiering.lake.puffin_footer import CompressedFooterError, puffin_footer
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-
-_FOOTER_END: Final = struct.Struct("<i4s4s")
-"""What a Puffin file ends with: the size of the description of its blobs, flags, and the magic number."""
-_NO_FLAGS: Final = bytes(4)
 
 
 def move_paths(file: Path, moved: Callable[[str], str], replace: Callable[[Path, bytes], None]) -> int:
@@ -43,7 +38,7 @@ def move_paths(file: Path, moved: Callable[[str], str], replace: Callable[[Path,
             after = _moved_parquet(content, moved)
         else:
             raise _unknown(file, "is neither a Parquet file nor a Puffin file")
-    except (*DAMAGE, struct.error) as error:
+    except DAMAGE as error:
         raise FlussTieringError(
             ErrorCode.CORRUPT_DATA, f"the delete file {file} cannot be read: {error}; restore it from a backup"
         ) from error
@@ -54,14 +49,19 @@ def move_paths(file: Path, moved: Callable[[str], str], replace: Callable[[Path,
 
 def _moved_parquet(content: bytes, moved: Callable[[str], str]) -> bytes | None:
     """Return the new content; None if nothing changes."""
-    with pq.ParquetFile(pa.BufferReader(content), read_dictionary=[PATH_COLUMN]) as source:
+    with open_parquet(pa.BufferReader(content), read_dictionary=[PATH_COLUMN]) as source:
         schema = source.schema_arrow
         position = schema.get_field_index(PATH_COLUMN)
         schema = schema.set(position, schema.field(position).with_type(pa.string()))
         sink = pa.BufferOutputStream()
         changes = False
         with pq.ParquetWriter(
-            sink, schema, compression=_codec(source.metadata), use_dictionary=[PATH_COLUMN], store_schema=False
+            sink,
+            schema,
+            compression=_codec(source.metadata),
+            use_dictionary=[PATH_COLUMN],
+            store_schema=False,
+            write_page_checksum=True,
         ) as writer:
             for number in range(source.num_row_groups):
                 rows = source.read_row_group(number).combine_chunks()
@@ -83,26 +83,16 @@ def _codec(metadata: pq.FileMetaData) -> str:
 
 def _moved_puffin(file: Path, content: bytes, moved: Callable[[str], str]) -> bytes | None:
     """Return the new content, in which each blob is where it was; None if nothing changes."""
-    size, flags, magic = _FOOTER_END.unpack(content[-_FOOTER_END.size :])
-    start = len(content) - _FOOTER_END.size - size
-    if (
-        magic != PUFFIN_MAGIC
-        or start < 2 * len(PUFFIN_MAGIC)
-        or content[start - len(PUFFIN_MAGIC) : start] != PUFFIN_MAGIC
-    ):
-        raise ValueError("it has no footer")
-    if flags != _NO_FLAGS:
-        raise _unknown(file, "has a compressed footer")
-    footer = json.loads(content[start : start + size])
-    before = json.dumps(footer)
-    for blob in footer["blobs"]:
+    try:
+        footer = puffin_footer(content)
+    except CompressedFooterError:
+        raise _unknown(file, "has a compressed footer") from None
+    before = json.dumps(footer.description)
+    for blob in footer.description["blobs"]:
         properties = blob.get("properties", {})
         if REFERENCED_DATA_FILE in properties:
             properties[REFERENCED_DATA_FILE] = moved(properties[REFERENCED_DATA_FILE])
-    if json.dumps(footer) == before:
-        return None
-    described = json.dumps(footer, ensure_ascii=False).encode()
-    return content[:start] + described + _FOOTER_END.pack(len(described), _NO_FLAGS, PUFFIN_MAGIC)
+    return None if json.dumps(footer.description) == before else content[: footer.start] + footer.to_bytes()
 
 
 def _unknown(file: Path, what: str) -> FlussTieringError:

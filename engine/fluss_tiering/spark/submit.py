@@ -55,6 +55,8 @@ def spark_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         # Workers otherwise run the first python3 on PATH, which may not have this package.
         "spark.pyspark.python": environment.get("PYSPARK_PYTHON", sys.executable),
         "spark.ui.showConsoleProgress": "false",
+        # Rows of a damaged file must not be copied into sound ones. Iceberg takes it for files that Hadoop opens.
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     }
     if spark_version() == "3.5":
         # Later versions of Spark know CALL without it.

@@ -27,7 +27,7 @@ from fluss_tiering.lake.object_store import ExpiredCredentialsError, path_of
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
-REMEDY = "restore the file from a backup, or make an older snapshot of the lake table the current one"
+REMEDY = "restore it from a backup, or make an older snapshot of the lake table the current one"
 
 
 def path(file: LakeFile) -> Path:
@@ -166,8 +166,8 @@ def test_a_file_of_many_data_files_is_read_once_for_those_that_are_asked_for(tmp
     gone = {name: range(number * 3) for number, name in enumerate("abcdefghij", start=1)}
     shared = shared_delete_file(place_in(tmp_path), gone)
     opened = []
-    read = present.pq.ParquetFile
-    monkeypatch.setattr(present.pq, "ParquetFile", lambda *args, **how: opened.append(1) or read(*args, **how))
+    read = present.open_parquet
+    monkeypatch.setattr(present, "open_parquet", lambda *args, **how: opened.append(1) or read(*args, **how))
     found = present_deletes(place_in(tmp_path), {"c": [shared], "j": [shared], "x": [shared]})
     assert {name: positions(each) for name, each in found.items()} == {
         "c": ([], list(range(9))),
@@ -203,7 +203,7 @@ def cut(file: LakeFile) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda file: path(file).unlink(), "is missing, and the lake table refers to it: expected it to be there"),
+        (lambda file: path(file).unlink(), "is missing: expected the Puffin file that the lake table refers to"),
         (cut, "is damaged: it has 30 bytes, and its deletion vector would end at"),
         (damaged_after(5), "is damaged: its deletion vector says that it has"),
         (damaged_after(9), "is damaged: its deletion vector begins with"),
@@ -218,13 +218,13 @@ def test_a_puffin_file_that_is_missing_or_damaged_is_named(tmp_path: Path, damag
     with pytest.raises(FlussTieringError) as error:
         present_deletes(place_in(tmp_path), {"a": [of_a]})
     assert error.value.code is ErrorCode.CORRUPT_DATA
-    assert error.value.message.startswith(f"the Puffin file {of_a.location} {said}")
+    assert error.value.message.startswith(f"the position delete file {of_a.location} {said}")
     assert error.value.message.endswith(REMEDY)
 
 
 def test_a_vector_of_another_data_file_is_noticed_by_its_size(tmp_path: Path) -> None:
     of_a, of_b = vectors_in(tmp_path)
-    with pytest.raises(FlussTieringError, match="has 1000 positions, and the lake table's metadata says 2;") as error:
+    with pytest.raises(FlussTieringError, match="has 1000 positions, and the lake table's metadata says 2:") as error:
         present_deletes(place_in(tmp_path), {"a": [replace(of_a, vector=of_b.vector)]})
     assert error.value.code is ErrorCode.CORRUPT_DATA
 
@@ -232,7 +232,7 @@ def test_a_vector_of_another_data_file_is_noticed_by_its_size(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda file: path(file).unlink(), "is missing, and the lake table refers to it"),
+        (lambda file: path(file).unlink(), "is missing: expected the Parquet file that the lake table refers to"),
         (lambda file: path(file).write_bytes(b"no Parquet"), "is damaged: "),
         (lambda file: pq.write_table(pa.table({"file_path": ["a"]}), path(file)), "is damaged: "),
         (lambda file: pq.write_table(pa.table({"file_path": ["a"], "pos": [-1]}), path(file)), "is damaged: "),

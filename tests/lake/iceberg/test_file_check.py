@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
+from pyarrow import fs
 from written_files import BINARY, FULL_RANGE, TEXT, array_of, groups_of, write_groups
 
+from fluss_tiering.lake.iceberg.deletes.puffin import PuffinWriter
+from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.iceberg.metrics.bounds import decoded
 from fluss_tiering.lake.iceberg.metrics.modes import TRUNCATED
 from fluss_tiering.lake.iceberg.repair.check import FileChecker, ListedFile
@@ -18,6 +23,12 @@ from fluss_tiering.lake.protocol import FileContent, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 ALL = {**FULL_RANGE, pa.string(): TEXT, pa.binary(): BINARY}
+
+
+def vector_of(positions: Sequence[int]) -> DeletionVector:
+    vector = DeletionVector()
+    vector.add(np.array(positions, np.int64))
+    return vector
 
 
 def listed(file: LakeFile, lower: bytes | None = None, upper: bytes | None = None) -> ListedFile:
@@ -103,6 +114,28 @@ def test_a_file_that_is_missing_or_damaged_is_named(
         assert (
             f": expected the {form.capitalize()} file that the lake table refers to; restore it" in raised.value.message
         )
+
+
+def test_no_flipped_bit_of_a_puffin_file_changes_what_is_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.puffin"
+    writer = PuffinWriter(str(path), fs.LocalFileSystem())
+    places = [writer.write(name, vector_of(positions)) for name, positions in (("a", [1, 5]), ("b", range(1000)))]
+    file = ListedFile(f"file:{path}", {}, {}, FileContent.POSITION_DELETES, "PUFFIN", writer.close())
+    checker = FileChecker({}, {})
+    assert checker.damage(file) is None
+    content = path.read_bytes()
+    for at in range(places[0].offset, places[1].offset + places[1].size_bytes):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        assert checker(file) is None, "the size is right"
+        told = checker.damage(file)
+        assert told is not None
+        assert told.startswith(f"the position delete file {file.location} is damaged: "), at
+        assert "deletion vector" in told
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
+        # The names of data files in the footer are not compared with anything.
+        told = checker.damage(file)
+        assert told is None or " is damaged: " in told, at
 
 
 def test_a_lower_bound_alone_is_checked(tmp_path: Path) -> None:  # D40

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,6 +14,7 @@ from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from spark_support import Tiering, command, named
 
@@ -169,6 +173,25 @@ def test_every_type_is_hashed_alike_on_both_sides(tiering: Tiering):
     audit = verify(tiering, table)
     assert audit.differences == ()
     assert sum(bucket.lake.rows for bucket in audit.buckets) == count
+
+
+def test_rows_of_a_dropped_partition_that_was_made_again_are_explained(tiering: Tiering, monkeypatch, capsys):
+    columns = (Column("k", DataType.parse("INT NOT NULL")), Column("day", DataType.parse("STRING NOT NULL")))
+    lake = {"table.datalake.enabled": "true"}
+    descriptor = TableDescriptor(columns, ("k", "day"), ("k",), 1, lake, partition_keys=("day",))
+    table = tiering.client.create_table(TablePath("db", "again"), descriptor)
+    run = command(tiering, monkeypatch)
+    for keys in ([1, 2], [2, 3]):
+        rows = pa.table({"k": pa.array(keys, pa.int32()), "day": ["mon"] * 2})
+        tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows])
+        tiering.tier(table)
+        tiering.client.drop_partition(table.path, ["mon"])
+    tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows])
+    tiering.tier(table)
+    assert run("verify", str(table.path), "--server", tiering.target) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "k 1, day mon: extra (0 in the table, 1 in the lake)" in told
+    assert "Rows that are only in the lake may be those of a dropped partition" in told
 
 
 ROW = {
@@ -354,25 +377,67 @@ def test_a_table_that_was_never_tiered_is_no_success(tiering: Tiering, monkeypat
     assert (told["lake_snapshot_id"], told["buckets"]) == (None, [])
 
 
-@pytest.mark.parametrize("damaged", [False, True])
+def without_first_page_header(content: bytes) -> bytes:
+    return content[:4] + bytes(36) + content[40:]
+
+
+def with_a_flipped_bit(content: bytes) -> bytes:
+    """Return a file that can be decoded, and has another value."""
+    rows = pq.read_table(io.BytesIO(content))
+    for at in range(len(content)):
+        flipped = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+        try:
+            if not pq.read_table(io.BytesIO(flipped)).equals(rows):
+                return flipped
+        except (OSError, pa.ArrowException):
+            """Decoding notices this bit."""
+    raise AssertionError("each flipped bit is noticed")
+
+
+def with_a_flipped_position(content: bytes) -> bytes:
+    """Flip a bit of the bitmap of the first deletion vector of a Puffin file."""
+    return content[:40] + bytes([content[40] ^ 1]) + content[41:]
+
+
+@pytest.mark.parametrize("damaged", [None, with_a_flipped_position])
+def test_a_deletion_vector_that_is_missing_or_damaged_is_named(
+    tiering: Tiering, damaged: Callable[[bytes], bytes] | None
+):
+    table = keyed_with_history(tiering, properties={"iceberg.format-version": "3"})
+    folder = Path(urlparse(table.lake_catalog_properties["warehouse"]).path, *str(table.path).split("."), "data")
+    file, *_ = sorted(folder.rglob("*.puffin"))
+    with broken(file, damaged), pytest.raises(FlussTieringError) as raised:
+        verify(tiering, table)
+    assert f"the position delete file file:{file} is {'damaged: ' if damaged else 'missing'}" in raised.value.message
+    assert "expected the Puffin file" in raised.value.message
+    assert verify(tiering, table).equal
+
+
+@contextmanager
+def broken(file: Path, damaged: Callable[[bytes], bytes] | None) -> Iterator[None]:
+    content = file.read_bytes()
+    if damaged is None:
+        file.unlink()
+    else:
+        file.write_bytes(damaged(content))
+    try:
+        yield
+    finally:
+        # Other tests move the whole lake.
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damaged", [None, without_first_page_header, with_a_flipped_bit])
 @pytest.mark.parametrize("kind", ["data", "position delete"])
-def test_a_file_that_is_missing_or_damaged_is_named(tiering: Tiering, kind: str, damaged: bool):
+def test_a_file_that_is_missing_or_damaged_is_named(
+    tiering: Tiering, kind: str, damaged: Callable[[bytes], bytes] | None
+):
     table = keyed_with_history(tiering)
     folder = Path(urlparse(table.lake_catalog_properties["warehouse"]).path, *str(table.path).split("."), "data")
     files = sorted(folder.rglob("*.parquet"))
     (file, *_) = [each for each in files if ("-positions-" in each.name) is (kind == "position delete")]
-    content = file.read_bytes()
-    if damaged:
-        # The header of the first page.
-        file.write_bytes(content[:4] + bytes(36) + content[40:])
-    else:
-        file.unlink()
-    try:
-        with pytest.raises(FlussTieringError) as raised:
-            verify(tiering, table)
-    finally:
-        # Other tests move the whole lake.
-        file.write_bytes(content)
+    with broken(file, damaged), pytest.raises(FlussTieringError) as raised:
+        verify(tiering, table)
     assert f"the {kind} file file:{file} is {'damaged: ' if damaged else 'missing'}" in raised.value.message
     assert "restore it from a backup" in raised.value.message
     assert verify(tiering, table).equal

@@ -377,6 +377,8 @@ class OpenFile:
             write_statistics=statistics_without(schema, with_nan),
             store_schema=False,
             write_page_index=True,
+            # Spark writes checksums, too. Nothing else shows that bits flipped within a page.
+            write_page_checksum=True,
             # Iceberg's spec wants the physical types int32 and int64 for decimals of up to 9 and 18 digits.
             store_decimal_as_integer=True,
             metadata_collector=self._footers,

@@ -72,9 +72,9 @@ def verify_table(
 
     Raises:
         FlussTieringError: INVALID_REQUEST if the table has a TIME column; STORAGE if the lake or the storage cannot be
-            read; LAKE_TABLE_MISMATCH if the lake table is gone or belongs to another table; UNAVAILABLE if the server
-            cannot be reached; LOG_OFFSET_OUT_OF_RANGE if the log no longer begins at the table's start and there is no
-            KV snapshot from before the lake's offsets.
+            read; CORRUPT_DATA if a file of the lake is missing or damaged; LAKE_TABLE_MISMATCH if the lake table is
+            gone or belongs to another table; UNAVAILABLE if the server cannot be reached; LOG_OFFSET_OUT_OF_RANGE if
+            the log no longer begins at the table's start and there is no KV snapshot from before the lake's offsets.
     """
     refuse_times(table, "compare this one with another reader of the lake, for example DuckDB")
     known = client.lake_snapshot(table.path)
@@ -114,6 +114,9 @@ def verify_table(
                     for each in compared(offsets, content(source), content(lake))
                 ]
             differing = [each.bucket for each in buckets if not each.equal]
+            # Spark reads a page without a look at its checksum.
+            if differing and (damage := damaged_file(spark, lake_table.file_writer(), manifests)) is not None:
+                raise FlussTieringError(ErrorCode.CORRUPT_DATA, damage)
             found = differences(table, source, lake, differing, max_differences + 1) if differing else []
         except (Py4JError, PySparkException) as error:
             raise _named(error, spark, lake_table.file_writer(), manifests) from None

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fluss_tiering.lake.damaged_parquet import naming_damage, unreadable_file
+from fluss_tiering.lake.damaged_parquet import naming_damage, open_parquet, unreadable_file
 from fluss_tiering.lake.iceberg.field_ids import id_of
 from fluss_tiering.lake.object_store import path_of
 
@@ -30,7 +29,7 @@ def read_keys(filesystem: fs.FileSystem, location: str, key: pa.Schema) -> Itera
     with (
         naming_damage(filesystem, location, lambda what: unreadable_file(location, what)),
         filesystem.open_input_file(path_of(location)) as source,
-        pq.ParquetFile(source) as parquet,
+        open_parquet(source) as parquet,
     ):
         names = _names(parquet.schema_arrow, key, location)
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=names):

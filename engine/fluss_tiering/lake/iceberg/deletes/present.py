@@ -8,12 +8,12 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fluss_tiering.lake.damaged_parquet import MISSING, naming_damage
+from fluss_tiering.lake.damaged_parquet import MISSING, naming_damage, open_parquet, unreadable_file
 from fluss_tiering.lake.delete_formats import PATH_COLUMN
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
+from fluss_tiering.lake.iceberg.deletes.puffin import read_vector
 from fluss_tiering.lake.iceberg.deletes.schema import POSITION_COLUMN
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector, union_of
 from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
@@ -22,7 +22,6 @@ from fluss_tiering.lake.protocol import LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _BATCH_ROWS: Final = 1 << 16
-_REMEDY: Final = "restore the file from a backup, or make an older snapshot of the lake table the current one"
 
 
 @dataclass(slots=True)
@@ -119,19 +118,9 @@ def _of_vectors(filesystem: fs.FileSystem, parts: Sequence[tuple[LakeFile, str]]
     """Return the vectors of one Puffin file."""
     found = []
     with filesystem.open_input_file(path_of(parts[0][0].location)) as source:
-        size = source.size()
         for file, location in parts:
             assert file.vector is not None  # noqa: S101 - the caller has looked
-            end = file.vector.offset + file.vector.size_bytes
-            if size < end:
-                raise ValueError(f"it has {size} bytes, and its deletion vector would end at {end}")
-            vector = DeletionVector.from_blob(source.read_at(file.vector.size_bytes, file.vector.offset))
-            if len(vector) != file.metrics.record_count:
-                raise ValueError(
-                    f"its deletion vector has {len(vector)} positions, and the lake table's metadata says "
-                    f"{file.metrics.record_count}"
-                )
-            found.append((location, file, vector))
+            found.append((location, file, read_vector(source, file.vector, file.metrics.record_count)))
     return found
 
 
@@ -149,7 +138,7 @@ def _of_position_file(filesystem: fs.FileSystem, file: LakeFile, locations: Iter
     columns = [POSITION_COLUMN] if alone is not None else [PATH_COLUMN, POSITION_COLUMN]
     with (
         filesystem.open_input_file(path_of(file.location)) as source,
-        pq.ParquetFile(source, read_dictionary=[PATH_COLUMN]) as parquet,
+        open_parquet(source, read_dictionary=[PATH_COLUMN]) as parquet,
     ):
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
             if alone is not None:
@@ -177,6 +166,4 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _unreadable(file: LakeFile, what: str) -> FlussTieringError:
-    kind = "position delete file" if file.vector is None else "Puffin file"
-    expected = ", and the lake table refers to it: expected it to be there" if what == MISSING else ""
-    return FlussTieringError(ErrorCode.CORRUPT_DATA, f"the {kind} {file.location} {what}{expected}; {_REMEDY}")
+    return unreadable_file(file.location, what, "position delete file", "Parquet" if file.vector is None else "Puffin")

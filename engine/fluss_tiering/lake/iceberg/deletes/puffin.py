@@ -6,25 +6,58 @@ and the magic number again.
 
 from __future__ import annotations
 
-import json
-import struct
 from contextlib import suppress
 from typing import Any, Final
 
+import pyarrow as pa
 from pyarrow import fs
 
 from fluss_tiering.lake.delete_formats import PUFFIN_MAGIC, REFERENCED_DATA_FILE
 from fluss_tiering.lake.iceberg.deletes.vector import BLOB_TYPE, DeletionVector
 from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.lake.protocol import VectorPlace
+from fluss_tiering.lake.puffin_footer import PuffinFooter, puffin_footer
 from fluss_tiering.version import __version__
 
-_NO_FLAGS: Final = bytes(4)
-_SIZE: Final = struct.Struct("<i")
 _POSITION_ID: Final = 2147483645
 """The id that the Iceberg spec reserves for the position of a row, `_pos`."""
 _UNKNOWN: Final = -1
 """The spec wants this snapshot id and sequence number, since a vector is written before its snapshot."""
+
+
+def read_vector(source: pa.NativeFile, place: VectorPlace, positions: int) -> DeletionVector:
+    """Read one deletion vector of a Puffin file.
+
+    Args:
+        source: The open file.
+        place: Where the vector is in the file.
+        positions: How many positions it has by its description.
+
+    Raises:
+        OSError: If its store fails.
+        ValueError: The file or the vector is damaged. The text says what is wrong with it.
+    """
+    size, end = source.size(), place.offset + place.size_bytes
+    if size < end:
+        raise ValueError(f"it has {size} bytes, and its deletion vector would end at {end}")
+    vector = DeletionVector.from_blob(source.read_at(place.size_bytes, place.offset))
+    if len(vector) != positions:
+        raise ValueError(
+            f"its deletion vector has {len(vector)} positions, and the lake table's metadata says {positions}"
+        )
+    return vector
+
+
+def read_vectors(content: bytes) -> None:
+    """Read all deletion vectors of a Puffin file, to find out whether it is damaged.
+
+    Raises:
+        ValueError: The file or one of its vectors is damaged. The text says what is wrong with it.
+    """
+    for blob in puffin_footer(content).description["blobs"]:
+        if blob.get("type") == BLOB_TYPE:
+            place = VectorPlace(int(blob["offset"]), int(blob["length"]))
+            read_vector(pa.BufferReader(content), place, int(blob["properties"]["cardinality"]))
 
 
 class PuffinWriter:
@@ -62,9 +95,9 @@ class PuffinWriter:
 
     def close(self) -> int:
         """Finish the file, and return its size in bytes."""
-        footer = {"blobs": self._blobs, "properties": {"created-by": f"fluss-tiering {__version__}"}}
-        described = json.dumps(footer, ensure_ascii=False).encode()
-        self._sink.write(PUFFIN_MAGIC + described + _SIZE.pack(len(described)) + _NO_FLAGS + PUFFIN_MAGIC)
+        described = {"blobs": self._blobs, "properties": {"created-by": f"fluss-tiering {__version__}"}}
+        footer = PuffinFooter(int(self._sink.tell()) + len(PUFFIN_MAGIC), described)
+        self._sink.write(PUFFIN_MAGIC + footer.to_bytes())
         size = int(self._sink.tell())
         self._sink.close()
         return size

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from fluss_tiering.formats.micros import column_of
-from fluss_tiering.lake.damaged_parquet import naming_damage, unreadable_file
+from fluss_tiering.lake.damaged_parquet import naming_damage, open_parquet, unreadable_file
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.iceberg.field_ids import FIELD_ID, id_of, parts_of
 from fluss_tiering.lake.object_store import path_of
@@ -132,7 +132,7 @@ def _opened(filesystem: fs.FileSystem, file: LiveDataFile) -> Iterator[pq.Parque
     with (
         naming_damage(filesystem, file.location, lambda what: unreadable_file(file.location, what)),
         filesystem.open_input_file(path_of(file.location)) as source,
-        pq.ParquetFile(source, pre_buffer=remote) as parquet,
+        open_parquet(source, pre_buffer=remote) as parquet,
     ):
         if parquet.metadata.num_rows != file.rows:
             raise unreadable_file(

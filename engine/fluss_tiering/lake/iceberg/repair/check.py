@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fluss_tiering.lake.damaged_parquet import MISSING, damage_of, naming_damage, unreadable_file
+from fluss_tiering.lake.damaged_parquet import MISSING, damage_of, naming_damage, open_parquet, unreadable_file
+from fluss_tiering.lake.iceberg.deletes.puffin import read_vectors
 from fluss_tiering.lake.iceberg.metrics.bounds import RawValue, decoded, encoded
 from fluss_tiering.lake.iceberg.metrics.collector import Leaf, leaves_of
 from fluss_tiering.lake.iceberg.metrics.modes import TRUNCATED, MetricsMode
@@ -24,6 +25,7 @@ from fluss_tiering.lake.protocol import FileContent
 from fluss_tiering.model.errors import FlussTieringError
 
 PARQUET: Final = "PARQUET"
+_PUFFIN: Final = "PUFFIN"
 _KINDS: Final = {
     FileContent.DATA: "data file",
     FileContent.EQUALITY_DELETES: "equality delete file",
@@ -109,10 +111,12 @@ class FileChecker:
     def damage(self, file: ListedFile) -> str | None:
         """Return what is wrong with a file that is missing or cannot be read to its end; None if its store fails.
 
-        A Puffin file is only looked for.
+        Files of other formats than Parquet and Puffin are only looked for.
         """
         try:
             self(file)
+            if file.format == _PUFFIN:
+                self._read_puffin(file)
         except FlussTieringError as error:
             return error.message
         except OSError:
@@ -123,9 +127,17 @@ class FileChecker:
         what = damage_of(filesystem_of(file.location, self.io_properties), file.location)
         return None if what is None else _unreadable(file, what).message
 
+    def _read_puffin(self, file: ListedFile) -> None:
+        with filesystem_of(file.location, self.io_properties).open_input_file(path_of(file.location)) as source:
+            content = bytes(source.read())
+        try:
+            read_vectors(content)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _unreadable(file, f"is damaged: {error}") from None
+
     def _check(self, filesystem: fs.FileSystem, file: ListedFile) -> WrongFile | None:
         with filesystem.open_input_file(path_of(file.location)) as source:
-            parquet = pq.ParquetFile(source)
+            parquet = open_parquet(source)
             leaves = leaves_of(parquet.schema_arrow)
             right = dict(self._narrow(file, parquet, leaves))
             types = tuple(_badly_typed(parquet.schema))

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from py4j.java_gateway import JavaObject, JVMView
 
+from fluss_tiering.lake.damaged_parquet import naming_damage, open_parquet, unreadable_file
 from fluss_tiering.lake.iceberg.content_file import described_metrics
 from fluss_tiering.lake.iceberg.java import iceberg_class
 from fluss_tiering.lake.iceberg.metadata.rewrite_commit import RewriteCommit
@@ -57,12 +57,16 @@ class FileRewriter:
         """Write a file again, next to the old one.
 
         Raises:
-            OSError: If the file cannot be read, or the new one cannot be written.
+            FlussTieringError: CORRUPT_DATA if the file is missing or damaged.
+            OSError: If its store fails.
         """
         filesystem = filesystem_of(location, self.settings.io_properties)
         name = f"{location.removesuffix('.parquet')}-{uuid.uuid4()}.parquet"
-        with filesystem.open_input_file(path_of(location)) as source:
-            parquet = pq.ParquetFile(source)
+        with (
+            naming_damage(filesystem, location, lambda what: unreadable_file(location, what, "file")),
+            filesystem.open_input_file(path_of(location)) as source,
+        ):
+            parquet = open_parquet(source)
             groups = range(parquet.metadata.num_row_groups)
             with_nan: set[str] = set()
             if any(pa.types.is_floating(leaf.kind) for leaf in leaves_of(parquet.schema_arrow)):
