@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -17,6 +17,9 @@ from fluss_tiering.model.table_options import KV_TTL
 if TYPE_CHECKING:
     from fluss_tiering.lake.iceberg.repair.check import WrongFile
     from fluss_tiering.spark.audit.report import TableAudit
+
+_KEPT: Final = ("extra", "repeated")
+"""The kinds of the differences that rows of a dropped partition make, which the lake keeps."""
 
 
 def verify(
@@ -37,6 +40,9 @@ def verify(
     Rows of a table with `table.kv.ttl` expire in Fluss without a changelog, and the lake keeps them. Rows that are only
     in the lake are then counted and are no difference, unless the log that was read deletes them. All rows that Fluss
     still has must be in the lake.
+
+    The lake also keeps the rows of dropped partitions, which are not compared. If a partition was made again with the
+    same name, the rows of the dropped one are differences.
     """
     from fluss_tiering.spark.audit.verify import verify_table  # noqa: PLC0415 - Spark and pyarrow, for this command only
 
@@ -90,6 +96,11 @@ def _print(info: TableInfo, audit: TableAudit) -> None:
     output.print_errors((each.location, wrong_file_text(each)) for each in audit.wrong_files)
     if audit.wrong_files:
         output.print_sentence("Readers may miss rows in these files. `fluss-tiering repair` mends them.")
+    if info.descriptor.partition_keys and any(each.kind in _KEPT for each in audit.differences):
+        output.print_sentence(
+            "Rows that are only in the lake may be those of a dropped partition: the lake keeps them, also if a "
+            "partition is made again with the same name."
+        )
     if audit.kv_ttl is not None:
         output.print_sentence(_expiry_text(audit))
     if audit.more_differences:
