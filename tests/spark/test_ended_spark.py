@@ -74,6 +74,41 @@ def test_a_drain_ends_when_its_jvm_is_killed(
     assert [each for each in client.list_leases() if each.snapshots] == []
 
 
+_LOSES_ITS_JVM = """
+import os, signal, sys
+from contextlib import nullcontext
+from pyspark import SparkContext
+from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.spark.startup.session import own_session
+
+try:
+    with own_session("local[1]") as spark:
+        os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+        with lake_errors("read the lake") if sys.argv[1] == "in the lake" else nullcontext():
+            spark.sparkContext.parallelize([0]).count()
+except FlussTieringError as error:
+    print(error.message, file=sys.stderr)
+    sys.exit(1)
+"""
+
+
+@pytest.mark.system
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["in a job", "in the lake"])
+def test_a_program_whose_jvm_is_killed_says_so_in_one_line(spark_jars: str, where: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LOSES_ITS_JVM, where],
+        env=driver_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Spark has ended by itself"), done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
 @pytest.mark.parametrize(
     "failure",
     [

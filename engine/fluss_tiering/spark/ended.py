@@ -12,8 +12,8 @@ from fluss_tiering.lake.iceberg.java import causes
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _ENDED: Final = (
-    "Spark has ended by itself, so this application ends, too: the JVM was killed or has failed; look at its messages "
-    "and at the machine's memory, then start the application again"
+    "Spark has ended by itself, so this program ends, too: the JVM was killed or has failed; look at its messages and "
+    "at the machine's memory, then start it again"
 )
 
 
@@ -54,6 +54,20 @@ def tells_end_of_spark(failure: BaseException | None) -> bool:
     return False
 
 
+def got_no_answer(failure: BaseException | None) -> bool:
+    """Return whether a failure, or one that led to it, is a call to the JVM without an answer.
+
+    The type of the failure does not prove it: py4j raises the same for a method that does not exist.
+    """
+    while failure is not None:
+        if isinstance(failure, ConnectionError) or (
+            isinstance(failure, Py4JError) and not isinstance(failure, Py4JJavaError)
+        ):
+            return True
+        failure = failure.__cause__ or failure.__context__
+    return False
+
+
 def _text(failure: Py4JError | PySparkException) -> str:
     if not isinstance(failure, Py4JJavaError):
         return str(failure)
@@ -61,7 +75,11 @@ def _text(failure: Py4JError | PySparkException) -> str:
 
 
 class SparkEndedError(FlussTieringError):
-    """Says that the application ends because its Spark has ended. It is an interruption and no failure."""
+    """Says that the application ends because its Spark has ended. It is an interruption and no failure.
 
-    def __init__(self) -> None:
-        super().__init__(ErrorCode.UNAVAILABLE, _ENDED)
+    Args:
+        last_words: The last messages of the JVM that may say why it has ended; empty if there are none.
+    """
+
+    def __init__(self, last_words: str = "") -> None:
+        super().__init__(ErrorCode.UNAVAILABLE, f"{_ENDED}{f'. Its last messages: {last_words}' if last_words else ''}")

@@ -183,11 +183,10 @@ def test_rows_of_a_dropped_partition_that_was_made_again_are_explained(tiering: 
     run = command(tiering, monkeypatch)
     for keys in ([1, 2], [2, 3]):
         rows = pa.table({"k": pa.array(keys, pa.int32()), "day": ["mon"] * 2})
-        tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows])
+        assert sum(tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows])) == 2
         tiering.tier(table)
-        tiering.client.drop_partition(table.path, ["mon"])
-    tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows])
-    tiering.tier(table)
+        if keys == [1, 2]:
+            tiering.client.drop_partition(table.path, ["mon"])
     assert run("verify", str(table.path), "--server", tiering.target) == 1
     told = " ".join(capsys.readouterr().out.split())
     assert "k 1, day mon: extra (0 in the table, 1 in the lake)" in told

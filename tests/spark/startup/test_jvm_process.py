@@ -204,7 +204,8 @@ def test_masters_are_looked_for() -> None:  # D26
 @pytest.mark.system
 def test_last_words_leave_out_what_spark_always_says(tmp_path: Path) -> None:  # D26
     (tmp_path / "said").write_text(
-        "Using Spark's default\n26/01/01 00:00:00 WARN Utils: x\nException: why\n\tat a.b(C.java:1)\nCaused by: y\n"
+        "The jars for the packages stored in: /a/jars\nx#y added as a dependency\nUsing Spark's default\n"
+        "26/01/01 00:00:00 WARN Utils: x\nException: why\n\tat a.b(C.java:1)\nCaused by: y\n"
     )
     jvm = JvmProcess()
     started = jvm.start(["sh", "-c", f"cat {tmp_path / 'said'} >&2"], stdin=subprocess.PIPE)

@@ -10,6 +10,7 @@ SIGTERM would end the process at once, and leave on the server what the process 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -22,6 +23,8 @@ from pyspark import SparkContext
 
 _LOGGERS_OF_PY4J: Final = (None, "py4j.clientserver", "py4j.java_gateway")
 """None is the root logger, with which py4j logs calls that fail."""
+_PY4J: Final = f"{os.sep}py4j{os.sep}"
+"""A part of the path of each source file of py4j."""
 
 _TERMINATED_CODE: Final = 128 + signal.SIGTERM
 """The exit code that a shell reports for a program that SIGTERM ended."""
@@ -79,22 +82,21 @@ def _install(number: int, _of_pyspark: Callable[[int, FrameType | None], Any]) -
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    _say_nothing_of_broken_calls()
     _interrupted.set()
     raise KeyboardInterrupt
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:
-    _say_nothing_of_broken_calls()
     _terminated.set()
     raise SystemExit(_TERMINATED_CODE)
 
 
-def _say_nothing_of_broken_calls() -> None:
+def quieten_py4j() -> None:
+    """Let py4j log no tracebacks of calls that fail. Who makes such a call gets its error."""
     for name in _LOGGERS_OF_PY4J:
-        logging.getLogger(name).addFilter(_is_no_broken_call)
+        logging.getLogger(name).addFilter(_is_no_failed_call)
 
 
-def _is_no_broken_call(record: logging.LogRecord) -> bool:
-    # py4j logs the traceback of the call that is broken off, and that of its connection.
-    return record.exc_info is None
+def _is_no_failed_call(record: logging.LogRecord) -> bool:
+    # py4j logs the traceback of the call, and that of its connection.
+    return record.exc_info is None or _PY4J not in record.pathname

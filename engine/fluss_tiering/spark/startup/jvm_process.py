@@ -20,7 +20,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from pyspark import SparkContext, java_gateway
@@ -31,6 +31,7 @@ _TOLD_LINES: Final = 3
 _END_SECONDS: Final = 10.0
 _NO_CAUSE: Final = re.compile(
     r"^\s|^\s*$|^Caused by|^\.\.\.|\b(?:INFO|WARN|WARNING)\b|^(?:Using|Setting|To adjust) |^::"
+    r"|^Ivy Default Cache|^The jars for the packages|added as a dependency$"
 )
 """Lines that say nothing of why Spark failed: frames of a stack, and what Spark and Ivy write at every start."""
 
@@ -71,9 +72,13 @@ class JvmProcess:
         told = [line.strip() for line in list(self._lines) if not _NO_CAUSE.search(line)]
         return "; ".join(dict.fromkeys(told[-_TOLD_LINES:]))
 
-    def died(self) -> bool:
-        """Return whether the JVM was started here and has ended by itself."""
-        return self._process is not None and self._process.poll() is not None
+    def died(self, within_s: float = 0) -> bool:
+        """Return whether the JVM was started here and has ended by itself, or does so within some seconds."""
+        if self._process is None:
+            return False
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(within_s)
+        return self._process.returncode is not None
 
     def end(self) -> None:
         """End a JVM whose start was interrupted, and wait for its end."""

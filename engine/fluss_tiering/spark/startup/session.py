@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf
@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from fluss_tiering.client.security import hide_token
 from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, java_error_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.spark.startup.interrupts import check_interrupt, interrupted_by_sigint
+from fluss_tiering.spark.ended import SparkEndedError, got_no_answer, tells_end_of_spark
+from fluss_tiering.spark.startup.interrupts import check_interrupt, interrupted_by_sigint, quieten_py4j
 from fluss_tiering.spark.startup.jvm_process import JvmProcess, own_jvm
 from fluss_tiering.spark.startup.local_workers import local_workers_conf
 from fluss_tiering.spark.startup.master import check_master
@@ -26,7 +27,8 @@ from fluss_tiering.spark.submit import spark_conf
 from fluss_tiering.spark.versions import check_client
 from fluss_tiering.storage.fluss.access import hide_password
 
-logger = logging.getLogger(__name__)
+_DEATH_S: Final = 1.0
+"""So long the end of a JVM that gives no answer any more is waited for: its connections end before its process does."""
 
 
 def under_spark_submit() -> bool:
@@ -45,6 +47,7 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
     Raises:
         FlussTieringError: UNAVAILABLE if Spark does not start; INVALID_REQUEST if the master is no address, or if
             this version of Spark is not supported.
+        SparkEndedError: if the block fails because the session's JVM was killed or has failed.
     """
     # Spark gives its environment to its workers.
     hide_token()
@@ -63,10 +66,11 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         builder = builder.config(map=redaction_conf(present.get(REDACTION), os.environ))
     python = os.environ.get("PYSPARK_PYTHON", "python3")
     builder = builder.config(map=local_workers_conf(master, python))
+    quieten_py4j()
     with own_jvm() as process, interrupted_by_sigint():
         try:
             spark = builder.getOrCreate()
-        except JAVA_ERRORS as error:
+        except (*JAVA_ERRORS, ConnectionError) as error:
             raise _not_started(master, error, process.last_words()) from None
     _quieten_accumulators(spark)
     try:
@@ -74,9 +78,12 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
             yield spark
         finally:
             check_interrupt()
+    except Exception as error:
+        if tells_end_of_spark(error) or process.died(_DEATH_S if got_no_answer(error) else 0):
+            raise SparkEndedError(process.last_words()) from error
+        raise
     finally:
         if process.died():
-            logger.error("Spark's JVM has ended: %s", process.last_words() or "it left no message")
             # pyspark would ask the JVM that is gone.
             process.end()
         else:
@@ -100,10 +107,11 @@ def _quieten_accumulators(spark: SparkSession) -> None:
         server.handle_error = lambda *_: None
 
 
-def _not_started(master: str, error: Py4JError | PySparkException, words: str) -> FlussTieringError:
+def _not_started(master: str, error: Py4JError | PySparkException | ConnectionError, words: str) -> FlussTieringError:
+    why = str(error) if isinstance(error, ConnectionError) else java_error_text(error)
     return FlussTieringError(
         ErrorCode.UNAVAILABLE,
-        f"Spark does not start with the master {master!r} ({java_error_text(error)}){f': {words}' if words else ''}. "
+        f"Spark does not start with the master {master!r} ({why}){f': {words}' if words else ''}. "
         "Check that Java 17 or 21 is installed, and that the master is right and can be reached; with --verbose "
         "Spark's own messages are shown",
     )
