@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import signal
 import socket
 import sys
 import threading
@@ -15,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from types import FrameType
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -44,6 +42,7 @@ from fluss_tiering.spark.round.progress import LogProgress, Progress, TerminalPr
 from fluss_tiering.spark.round.result import TableResult
 from fluss_tiering.spark.round.round import RoundServices
 from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
+from fluss_tiering.spark.startup.interrupts import ended_by_sigterm
 from fluss_tiering.spark.startup.session import own_session, under_spark_submit
 from fluss_tiering.spark.startup.shipping import shipped
 from fluss_tiering.spark.startup.warm_up import warm_up
@@ -255,7 +254,7 @@ class _Application:
     @contextmanager
     def _stopped_by_signal(self) -> Iterator[None]:
         try:
-            with _terminated_by_signal():
+            with ended_by_sigterm():
                 yield
         except (KeyboardInterrupt, SystemExit):
             # Leaving the stack waits for the rounds: each stops, records its failure, and releases its snapshots.
@@ -387,23 +386,6 @@ def _is_pending(client: TieringClient, paths: Sequence[TablePath]) -> bool:
     """Return whether one of the tables is pending, or any table if none is named."""
     statuses = client.list_tiering_statuses()
     return any(each.state is TieringState.PENDING and (each.path in paths or not paths) for each in statuses)
-
-
-@contextmanager
-def _terminated_by_signal() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit, if this is the thread that receives signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

@@ -23,11 +23,6 @@ class RowDeltaMethod(Enum):
     REMOVE_DELETES = "removeDeletes"
 
 
-_CONTENTS: Final = {
-    FileContent.DATA: "DATA",
-    FileContent.EQUALITY_DELETES: "EQUALITY_DELETES",
-    FileContent.POSITION_DELETES: "POSITION_DELETES",
-}
 _NO_METRICS: Final = FileMetrics(0)
 _LEVEL: Final = 1
 """The level of the compression, the fastest."""
@@ -66,7 +61,7 @@ class ContentFiles:
         partition = (*file.partition_values, file.bucket) if self._by_bucket else file.partition_values
         content: dict[str, Any] = {
             "spec-id": self._spec_id,
-            "content": _CONTENTS[file.content],
+            "content": file.content.name,
             "file-path": file.location,
             "file-format": "PARQUET" if file.vector is None else "PUFFIN",
             "partition": dict(zip(self._partition_fields, partition, strict=True)),
