@@ -112,14 +112,16 @@ def test_a_nan_is_found_with_and_without_the_skipping_of_files(spark, tmp_path):
         )
     )
     lake.commit(lake.batch([{"id": 4, "f": -0.0, "d": -0.0, "r": {"x": -0.0}}]))
+    # Iceberg skips a file of which it knows that it has only NaN.
+    lake.commit(lake.batch([{"id": 5, "f": nan, "d": nan, "r": {"x": nan}}]))
     for column in ("f", "d", ("r", "x")):
         for push_down in (True, False):
             for judge in (DUCKDB, SPARK):
                 # Both take NaN for the largest number. ClickHouse says that it equals nothing.
-                assert lake.values(judge, "id", Predicate(column, ">", 2.0), push_down=push_down) == [2]
-                assert lake.values(judge, "id", Predicate(column, "=", nan), push_down=push_down) == [2]
+                assert lake.values(judge, "id", Predicate(column, ">", 2.0), push_down=push_down) == [2, 5]
+                assert lake.values(judge, "id", Predicate(column, "=", nan), push_down=push_down) == [2, 5]
                 assert lake.values(judge, "id", Predicate(column, "=", 0.0), push_down=push_down) == [4]
-            assert lake.values(CLICKHOUSE, "id", Predicate(column, "<>", 1.5), push_down=push_down)[-2:] == [2, 4]
+            assert lake.values(CLICKHOUSE, "id", Predicate(column, "<>", 1.5), push_down=push_down)[-3:] == [2, 4, 5]
             assert lake.values(CLICKHOUSE, "id", Predicate(column, "=", 0.0), push_down=push_down)[-1:] == [4]
 
 

@@ -155,7 +155,9 @@ class FileMetricsCollector:
         found.value_counts[leaf.field_id] = sum(chunk.num_values for chunk in chunks)
         if pa.types.is_floating(leaf.kind):
             found.null_value_counts[leaf.field_id] = self._nulls[number]
-            found.nan_value_counts[leaf.field_id] = self._nans[number]
+            # Iceberg skips a file in which all values are NaN for `x > 2`, while Spark and DuckDB take NaN for larger.
+            if self._nans[number] == 0 or self._nans[number] < found.value_counts[leaf.field_id]:
+                found.nan_value_counts[leaf.field_id] = self._nans[number]
         nulls = [_null_count(chunk.statistics) for chunk in chunks]
         known = [count for count in nulls if count is not None]
         if len(known) < len(nulls):
