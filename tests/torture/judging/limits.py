@@ -28,6 +28,11 @@ _REFUSALS: Final = (
         "Expected vector of type INT64, but found vector of type INT32",
         "DuckDB applies no equality deletes by a key column that was widened since",
     ),
+    (
+        judges.DUCKDB,
+        'Unsupported compression codec "LZ4"',
+        "DuckDB reads no files that Spark compressed with lz4, which is not LZ4_RAW",
+    ),
     (judges.CLICKHOUSE, "out of allowed Date32 range", "ClickHouse refuses files with dates after the year 9999"),
     (judges.CLICKHOUSE, "Tuple element name 'null' is reserved", "ClickHouse has no field with the name null"),
 )

@@ -31,7 +31,8 @@ def delete_statement(run: Running, name: str, seed: int) -> tuple[Question, str]
         return None
     chance = random.Random(f"delete/{seed}")
     asked = questions(planned.typed, rows, chance, _ASKED)
-    fitting = [question for question in asked if any(map(question.holds, rows))]
+    # Iceberg 1.12 also deletes rows with NULL by `<>` if its metrics say that all values of a file fulfil it.
+    fitting = [question for question in asked if question.operator != "<>" and any(map(question.holds, rows))]
     if not fitting:
         return None
     # A statement that leaves rows shows more than one that deletes all, which needs no rewrite.
