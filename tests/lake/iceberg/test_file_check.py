@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,29 @@ def test_a_file_that_is_missing_or_damaged_is_named(
         assert (
             f": expected the {form.capitalize()} file that the lake table refers to; restore it" in raised.value.message
         )
+
+
+@pytest.mark.parametrize(
+    ("size", "rows", "said"),
+    [(999, 2, "has {size} bytes instead of 999"), (None, 3, "has 2 rows instead of 3")],
+    ids=["size", "rows"],
+)
+def test_another_file_in_the_place_of_a_data_file_is_damage_and_no_wrong_bounds(
+    tmp_path: Path, size: int | None, rows: int, said: str
+) -> None:
+    path = tmp_path / "listed.parquet"
+    column = pa.field("c", pa.int64(), metadata={"PARQUET:field_id": "1"})
+    pq.write_table(pa.table([[7, 9]], schema=pa.schema([column])), path)
+    bounds = {1: (0).to_bytes(8, "little")}
+    file = ListedFile(f"file:{path}", bounds, bounds, size_bytes=path.stat().st_size, rows=2)
+    checker = FileChecker({}, {})
+    assert checker(file) is not None, "its bounds are wrong"
+    other = replace(file, rows=rows, **({} if size is None else {"size_bytes": size}))
+    said = f"the data file {file.location} is damaged: it {said.format(size=path.stat().st_size)}"
+    with pytest.raises(FlussTieringError) as raised:
+        checker(other)
+    assert raised.value.message.startswith(said)
+    assert (checker.damage(other) or "").startswith(said)
 
 
 def test_no_flipped_bit_of_a_puffin_file_changes_what_is_deleted(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class ListedFile:
         content: What the file holds.
         format: The format of the file, in capitals.
         size_bytes: The size of the file; None if it is not known.
+        rows: The number of its rows; None if it is not known.
     """
 
     location: str
@@ -58,6 +59,7 @@ class ListedFile:
     content: FileContent = FileContent.DATA
     format: str = PARQUET
     size_bytes: int | None = None
+    rows: int | None = None
 
     @property
     def is_checked(self) -> bool:
@@ -137,7 +139,11 @@ class FileChecker:
 
     def _check(self, filesystem: fs.FileSystem, file: ListedFile) -> WrongFile | None:
         with filesystem.open_input_file(path_of(file.location)) as source:
+            # Bounds of another file than the table's would be taken for right ones.
+            _compare_size(file, source.size())
             parquet = open_parquet(source)
+            if file.rows not in (None, parquet.metadata.num_rows):
+                raise _unreadable(file, f"is damaged: it has {parquet.metadata.num_rows} rows instead of {file.rows}")
             leaves = leaves_of(parquet.schema_arrow)
             right = dict(self._narrow(file, parquet, leaves))
             types = tuple(_badly_typed(parquet.schema))
@@ -178,8 +184,12 @@ def _check_size(filesystem: fs.FileSystem, file: ListedFile) -> None:
     found = filesystem.get_file_info(path_of(file.location))
     if found.type is not fs.FileType.File:
         raise _unreadable(file, MISSING)
-    if file.size_bytes not in (None, found.size):
-        raise _unreadable(file, f"is damaged: it has {found.size} bytes instead of {file.size_bytes}")
+    _compare_size(file, found.size)
+
+
+def _compare_size(file: ListedFile, size: int) -> None:
+    if file.size_bytes not in (None, size):
+        raise _unreadable(file, f"is damaged: it has {size} bytes instead of {file.size_bytes}")
 
 
 def _contain(kind: pa.DataType, lower: bytes | None, upper: bytes | None, extremes: Extremes) -> bool:

@@ -101,6 +101,7 @@ def _entry(entry: Any) -> Entry:  # noqa: ANN401 - pyiceberg has no types here
             _CONTENTS[int(file.content)],
             str(file.file_format.value).upper(),
             file.file_size_in_bytes,
+            file.record_count,
         ),
         entry.snapshot_id,
         entry.sequence_number,
