@@ -98,6 +98,22 @@ def test_a_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
+def test_a_server_that_cannot_write_its_last_file_ends_all_the_same(tmp_path: Path) -> None:
+    process = ServerProcess(tmp_path).start()
+    with TieringClient(process.target) as client:
+        new_table(client, [1, 2], primary_key=False)
+    (log,) = process.data_dir.rglob("log-0")
+    ends = log.parent / "log-ends.json"
+    ends.unlink(missing_ok=True)
+    # Nothing can be written in its place, as on a full disk.
+    (ends / "folder").mkdir(parents=True)
+    assert process.stop() == 1
+    told = process.log_file.read_text()
+    assert f"could not write {ends}" in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.system
 def test_sigterm_lets_calls_in_flight_end(tmp_path: Path) -> None:
     process = ServerProcess(tmp_path, FLUSS_TIERING_SHUTDOWN_GRACE="20s").start()
     halfway = threading.Event()

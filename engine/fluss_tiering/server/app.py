@@ -235,14 +235,16 @@ class TieringServer:
         return () if self._listener is None else self._listener.grants_of(names)
 
     async def _close(self, grace_s: float) -> None:
-        if self._listener is not None:
-            await self._listener.stop(grace_s)
-        if self._replica is not None:
-            await self._replica.stop()
-        await self._active.aclose()
-        if self._replica is not None:
-            await self._replica.close()
-        await self._exported.aclose()
+        """Close everything. What cannot be closed, for example on a full disk, keeps nothing else open."""
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self._exported.aclose)
+            if self._replica is not None:
+                closing.push_async_callback(self._replica.close)
+            closing.push_async_callback(self._active.aclose)
+            if self._replica is not None:
+                closing.push_async_callback(self._replica.stop)
+            if self._listener is not None:
+                closing.push_async_callback(self._listener.stop, grace_s)
 
 
 def run(settings: ServerSettings) -> None:
