@@ -68,6 +68,13 @@ def test_an_address_without_host_and_port_is_refused(client: Callable[[str], obj
     assert f"address is {target!r}: expected HOST:PORT" in refused.value.message
 
 
+@pytest.mark.parametrize("port", [0, 65536, 84669])
+def test_a_port_that_no_server_can_have_is_refused(port: int) -> None:
+    with pytest.raises(FlussTieringError, match="expected a port from 1 to 65535") as refused:
+        TieringClient(f"127.0.0.1:{port}")
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
 @pytest.mark.slow
 async def test_an_unreachable_server_is_named_in_asyncio_too(nobody: str) -> None:
     async with AsyncTieringClient(nobody, timeout=5) as client:

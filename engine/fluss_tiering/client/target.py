@@ -22,6 +22,8 @@ Metadata = tuple[tuple[str, str], ...]
 DEFAULT_PORT: Final = 9133
 """The port is near Fluss's own port 9123. Fluss's Docker set-up uses 9124 to 9126 for tablet servers."""
 
+_LAST_PORT: Final = 65535
+
 DEFAULT_TARGET: Final = f"127.0.0.1:{DEFAULT_PORT}"
 
 
@@ -51,6 +53,12 @@ class Target:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
                 f"the tiering server's address is {text!r}: expected HOST:PORT, for example {DEFAULT_TARGET}",
+            )
+        if not 1 <= int(port) <= _LAST_PORT:
+            # gRPC takes the rest of a division by 65536, which may be the port of another server.
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the tiering server's address is {text!r}: expected a port from 1 to {_LAST_PORT}",
             )
         if at and not re.fullmatch(r"[A-Za-z0-9_.-]+", server_id):
             raise FlussTieringError(
