@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -41,16 +42,15 @@ def tells_end_of_spark(failure: BaseException | None) -> bool:
     While the JVM shuts down, calls fail before `spark_has_ended` sees it. A failed task never tells it, whatever its
     text says, because it may speak of an executor that shuts down.
     """
-    while failure is not None:
-        if isinstance(failure, Py4JNetworkError):
+    for each in _chain(failure):
+        if isinstance(each, Py4JNetworkError):
             return True
-        if isinstance(failure, Py4JError | PySparkException):
+        if isinstance(each, Py4JError | PySparkException):
             try:
-                text = _text(failure)
+                text = _text(each)
             except (Py4JError, OSError):  # the JVM does not answer
                 return True
-            return _OF_A_TASK not in text and any(each in text for each in _ENDS)
-        failure = failure.__cause__ or failure.__context__
+            return _OF_A_TASK not in text and any(end in text for end in _ENDS)
     return False
 
 
@@ -59,13 +59,17 @@ def got_no_answer(failure: BaseException | None) -> bool:
 
     The type of the failure does not prove it: py4j raises the same for a method that does not exist.
     """
+    return any(
+        isinstance(each, ConnectionError | Py4JError) and not isinstance(each, Py4JJavaError)
+        for each in _chain(failure)
+    )
+
+
+def _chain(failure: BaseException | None) -> Iterator[BaseException]:
+    """Yield a failure and those that led to it, the last one first."""
     while failure is not None:
-        if isinstance(failure, ConnectionError) or (
-            isinstance(failure, Py4JError) and not isinstance(failure, Py4JJavaError)
-        ):
-            return True
+        yield failure
         failure = failure.__cause__ or failure.__context__
-    return False
 
 
 def _text(failure: Py4JError | PySparkException) -> str:

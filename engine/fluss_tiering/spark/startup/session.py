@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -26,6 +27,8 @@ from fluss_tiering.spark.startup.redaction import REDACTION, redaction_conf
 from fluss_tiering.spark.submit import spark_conf
 from fluss_tiering.spark.versions import check_client
 from fluss_tiering.storage.fluss.access import hide_password
+
+logger = logging.getLogger(__name__)
 
 _DEATH_S: Final = 1.0
 """So long the end of a JVM that gives no answer any more is waited for: its connections end before its process does."""
@@ -82,6 +85,10 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         if tells_end_of_spark(error) or process.died(_DEATH_S if got_no_answer(error) else 0):
             raise SparkEndedError(process.last_words()) from error
         raise
+    else:
+        if process.died():
+            # Rounds that ended with it are results, and no exception.
+            logger.error("Spark's JVM has ended: %s", process.last_words() or "it left no message")
     finally:
         if process.died():
             # pyspark would ask the JVM that is gone.
