@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from fluss_tiering.lake.damaged_parquet import DAMAGE, open_parquet
 from fluss_tiering.lake.delete_formats import PATH_COLUMN, PUFFIN_MAGIC, REFERENCED_DATA_FILE
-from fluss_tiering.lake.puffin_footer import CompressedFooterError, puffin_footer
+from fluss_tiering.lake.puffin_footer import CompressedFooterError, described, description_of
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 
@@ -84,15 +84,15 @@ def _codec(metadata: pq.FileMetaData) -> str:
 def _moved_puffin(file: Path, content: bytes, moved: Callable[[str], str]) -> bytes | None:
     """Return the new content, in which each blob is where it was; None if nothing changes."""
     try:
-        footer = puffin_footer(content)
+        start, description = description_of(content)
     except CompressedFooterError:
         raise _unknown(file, "has a compressed footer") from None
-    before = json.dumps(footer.description)
-    for blob in footer.description["blobs"]:
+    before = json.dumps(description)
+    for blob in description["blobs"]:
         properties = blob.get("properties", {})
         if REFERENCED_DATA_FILE in properties:
             properties[REFERENCED_DATA_FILE] = moved(properties[REFERENCED_DATA_FILE])
-    return None if json.dumps(footer.description) == before else content[: footer.start] + footer.to_bytes()
+    return None if json.dumps(description) == before else content[:start] + described(description)
 
 
 def _unknown(file: Path, what: str) -> FlussTieringError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fluss_tiering.lake.delete_formats import PUFFIN_MAGIC
@@ -18,26 +18,18 @@ class CompressedFooterError(ValueError):
     """The footer is compressed, which no writer of deletion vectors does."""
 
 
-@dataclass(frozen=True, slots=True)
-class PuffinFooter:
-    """The description of the blobs of a Puffin file.
+def described(description: Mapping[str, Any]) -> bytes:
+    """Return the end of a Puffin file, from the description of its blobs on.
 
-    Attributes:
-        start: Where the description begins in the file.
+    Args:
         description: The description, as the Puffin spec names its parts.
     """
-
-    start: int
-    description: dict[str, Any]
-
-    def to_bytes(self) -> bytes:
-        """Return the end of a file, from the description on."""
-        described = json.dumps(self.description, ensure_ascii=False).encode()
-        return described + _END.pack(len(described), _NO_FLAGS, PUFFIN_MAGIC)
+    text = json.dumps(description, ensure_ascii=False).encode()
+    return text + _END.pack(len(text), _NO_FLAGS, PUFFIN_MAGIC)
 
 
-def puffin_footer(content: bytes) -> PuffinFooter:
-    """Return the footer of a Puffin file.
+def description_of(content: bytes) -> tuple[int, dict[str, Any]]:
+    """Return where the description of a Puffin file's blobs begins, and the description.
 
     Args:
         content: The whole file.
@@ -60,5 +52,5 @@ def puffin_footer(content: bytes) -> PuffinFooter:
         raise CompressedFooterError("its footer is compressed")
     match json.loads(content[start : start + size]):
         case {"blobs": list()} as description:
-            return PuffinFooter(start, description)
+            return start, description
     raise ValueError("its footer describes no blobs")

@@ -16,7 +16,7 @@ from fluss_tiering.lake.delete_formats import PUFFIN_MAGIC, REFERENCED_DATA_FILE
 from fluss_tiering.lake.iceberg.deletes.vector import BLOB_TYPE, DeletionVector
 from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.lake.protocol import VectorPlace
-from fluss_tiering.lake.puffin_footer import PuffinFooter, puffin_footer
+from fluss_tiering.lake.puffin_footer import CompressedFooterError, described, description_of
 from fluss_tiering.version import __version__
 
 _POSITION_ID: Final = 2147483645
@@ -25,13 +25,16 @@ _UNKNOWN: Final = -1
 """The spec wants this snapshot id and sequence number, since a vector is written before its snapshot."""
 
 
-def read_vector(source: pa.NativeFile, place: VectorPlace, positions: int) -> DeletionVector:
+def read_vector(
+    source: pa.NativeFile, place: VectorPlace, positions: int, said_by: str = "the lake table's metadata"
+) -> DeletionVector:
     """Read one deletion vector of a Puffin file.
 
     Args:
         source: The open file.
         place: Where the vector is in the file.
-        positions: How many positions it has by its description.
+        positions: How many positions it must have.
+        said_by: What says how many.
 
     Raises:
         OSError: If its store fails.
@@ -42,22 +45,28 @@ def read_vector(source: pa.NativeFile, place: VectorPlace, positions: int) -> De
         raise ValueError(f"it has {size} bytes, and its deletion vector would end at {end}")
     vector = DeletionVector.from_blob(source.read_at(place.size_bytes, place.offset))
     if len(vector) != positions:
-        raise ValueError(
-            f"its deletion vector has {len(vector)} positions, and the lake table's metadata says {positions}"
-        )
+        raise ValueError(f"its deletion vector has {len(vector)} positions, and {said_by} says {positions}")
     return vector
 
 
 def read_vectors(content: bytes) -> None:
     """Read all deletion vectors of a Puffin file, to find out whether it is damaged.
 
+    A file with a compressed footer, which other writers may make, is not read.
+
     Raises:
         ValueError: The file or one of its vectors is damaged. The text says what is wrong with it.
     """
-    for blob in puffin_footer(content).description["blobs"]:
-        if blob.get("type") == BLOB_TYPE:
-            place = VectorPlace(int(blob["offset"]), int(blob["length"]))
-            read_vector(pa.BufferReader(content), place, int(blob["properties"]["cardinality"]))
+    try:
+        _, description = description_of(content)
+        for blob in description["blobs"]:
+            if blob["type"] == BLOB_TYPE:
+                place = VectorPlace(int(blob["offset"]), int(blob["length"]))
+                read_vector(pa.BufferReader(content), place, int(blob["properties"]["cardinality"]), "its footer")
+    except CompressedFooterError:
+        """That is no damage."""
+    except (KeyError, TypeError, OSError) as error:
+        raise ValueError(f"its footer describes a blob that it does not have: {error!r}") from None
 
 
 class PuffinWriter:
@@ -95,9 +104,8 @@ class PuffinWriter:
 
     def close(self) -> int:
         """Finish the file, and return its size in bytes."""
-        described = {"blobs": self._blobs, "properties": {"created-by": f"fluss-tiering {__version__}"}}
-        footer = PuffinFooter(int(self._sink.tell()) + len(PUFFIN_MAGIC), described)
-        self._sink.write(PUFFIN_MAGIC + footer.to_bytes())
+        description = {"blobs": self._blobs, "properties": {"created-by": f"fluss-tiering {__version__}"}}
+        self._sink.write(PUFFIN_MAGIC + described(description))
         size = int(self._sink.tell())
         self._sink.close()
         return size

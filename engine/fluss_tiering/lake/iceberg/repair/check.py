@@ -134,7 +134,7 @@ class FileChecker:
             content = bytes(source.read())
         try:
             read_vectors(content)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
             raise _unreadable(file, f"is damaged: {error}") from None
 
     def _check(self, filesystem: fs.FileSystem, file: ListedFile) -> WrongFile | None:
