@@ -125,8 +125,7 @@ class Tiering:
         return sorted(Path(urlparse(row.file_path).path).name for row in rows)
 
     def files_on_disk(self, table: TableInfo) -> list[str]:
-        warehouse = urlparse(table.lake_catalog_properties["warehouse"]).path
-        return sorted(path.name for path in Path(warehouse, *str(table.path).split(".")).rglob("data/**/*.parquet"))
+        return sorted(path.name for path in data_folder(table).rglob("*.parquet"))
 
     def log_ends(self, table: TableInfo) -> dict[TableBucket, int]:
         return {each.bucket: each.log_end_offset for each in self.client.list_buckets([table.path])[table.path]}
@@ -148,6 +147,11 @@ def served(bootstrap: str, folder: Path, spark: SparkSession, **environment: str
     with TieringClient(server.target) as client:
         yield Tiering(client, spark, server.target)
     assert server.stop() == 0
+
+
+def data_folder(table: TableInfo) -> Path:
+    """Return the folder of the data files of a table's lake table."""
+    return Path(urlparse(table.lake_catalog_properties["warehouse"]).path, *str(table.path).split("."), "data")
 
 
 def named(keys: Iterable[int], name: str) -> dict[int, str]:

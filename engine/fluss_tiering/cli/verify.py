@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,9 +17,6 @@ from fluss_tiering.model.table_options import KV_TTL
 if TYPE_CHECKING:
     from fluss_tiering.lake.iceberg.repair.check import WrongFile
     from fluss_tiering.spark.audit.report import TableAudit
-
-_KEPT: Final = ("extra", "repeated")
-"""The kinds of the differences that rows of a dropped partition make, which the lake keeps."""
 
 
 def verify(
@@ -96,7 +93,7 @@ def _print(info: TableInfo, audit: TableAudit) -> None:
     output.print_errors((each.location, wrong_file_text(each)) for each in audit.wrong_files)
     if audit.wrong_files:
         output.print_sentence("Readers may miss rows in these files. `fluss-tiering repair` mends them.")
-    if info.descriptor.partition_keys and any(each.kind in _KEPT for each in audit.differences):
+    if info.descriptor.partition_keys and any(each.lake_rows > each.source_rows for each in audit.differences):
         output.print_sentence(
             "Rows that are only in the lake may be those of a dropped partition: the lake keeps them, also if a "
             "partition is made again with the same name."

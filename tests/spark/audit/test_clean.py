@@ -8,11 +8,10 @@ import time
 import uuid
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import urlparse
 
 import pytest
 from held_writer import HeldStage
-from spark_support import Tiering, command, in_background, named
+from spark_support import Tiering, command, data_folder, in_background, named
 
 from fluss_tiering.lake.iceberg import orphans, summary
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
@@ -22,10 +21,6 @@ from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.audit.clean import TableFiles, clean_table
 
 DAY = timedelta(days=1)
-
-
-def data_folder(table: TableInfo) -> Path:
-    return Path(urlparse(table.lake_catalog_properties["warehouse"]).path, *str(table.path).split("."), "data")
 
 
 def age(folder: Path, days: float = 4) -> None:

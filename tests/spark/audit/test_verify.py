@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from spark_support import Tiering, command, named
+from spark_support import Tiering, command, data_folder, named
 
 from engine_support import SCHEMA
 from fluss_tiering.client import TieringClient
@@ -403,8 +402,7 @@ def test_a_deletion_vector_that_is_missing_or_damaged_is_named(
     tiering: Tiering, damaged: Callable[[bytes], bytes] | None
 ):
     table = keyed_with_history(tiering, properties={"iceberg.format-version": "3"})
-    folder = Path(urlparse(table.lake_catalog_properties["warehouse"]).path, *str(table.path).split("."), "data")
-    file, *_ = sorted(folder.rglob("*.puffin"))
+    file, *_ = sorted(data_folder(table).rglob("*.puffin"))
     with broken(file, damaged), pytest.raises(FlussTieringError) as raised:
         verify(tiering, table)
     assert f"the position delete file file:{file} is {'damaged: ' if damaged else 'missing'}" in raised.value.message
@@ -432,8 +430,7 @@ def test_a_file_that_is_missing_or_damaged_is_named(
     tiering: Tiering, kind: str, damaged: Callable[[bytes], bytes] | None
 ):
     table = keyed_with_history(tiering)
-    folder = Path(urlparse(table.lake_catalog_properties["warehouse"]).path, *str(table.path).split("."), "data")
-    files = sorted(folder.rglob("*.parquet"))
+    files = sorted(data_folder(table).rglob("*.parquet"))
     (file, *_) = [each for each in files if ("-positions-" in each.name) is (kind == "position delete")]
     with broken(file, damaged), pytest.raises(FlussTieringError) as raised:
         verify(tiering, table)

@@ -114,7 +114,7 @@ def verify_table(
                     for each in compared(offsets, content(source), content(lake))
                 ]
             differing = [each.bucket for each in buckets if not each.equal]
-            # Spark reads a page without a look at its checksum.
+            # Spark compares no checksums of pages in files that it does not read with Hadoop.
             if differing and (damage := damaged_file(spark, lake_table.file_writer(), manifests)) is not None:
                 raise FlussTieringError(ErrorCode.CORRUPT_DATA, damage)
             found = differences(table, source, lake, differing, max_differences + 1) if differing else []
