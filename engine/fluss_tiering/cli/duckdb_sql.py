@@ -16,6 +16,9 @@ _SECRET_NAME: Final = "fluss_lake_secret"  # noqa: S105 - a name and no secret
 def duckdb_sql(table: TableInfo) -> str:
     """Return statements of DuckDB after which a query finds the lake table of a table by its name.
 
+    DuckDB loads its extensions `iceberg` and `httpfs` by itself, and downloads them at their first use. Statements that
+    install them would fail on a machine without the internet, also if the extensions were loaded from files before.
+
     Raises:
         FlussTieringError: INVALID_REQUEST if DuckDB has no way to read the catalog. The message says how to find the
             metadata file, with which DuckDB reads any lake table.
@@ -39,8 +42,6 @@ def duckdb_sql(table: TableInfo) -> str:
     schema, name = _name(path.database), _name(path.table)
     return "\n".join(
         (
-            "INSTALL iceberg;",
-            "LOAD iceberg;",
             f"CREATE SCHEMA IF NOT EXISTS {schema};",
             f"CREATE OR REPLACE VIEW {schema}.{name} AS FROM iceberg_scan({_text(_local(file))});",
         )
@@ -49,7 +50,7 @@ def duckdb_sql(table: TableInfo) -> str:
 
 def _of_rest(name: str, properties: Mapping[str, str], table: TableInfo) -> list[str]:
     options = ["TYPE iceberg", f"ENDPOINT {_text(properties.get('uri', '').rstrip('/'))}"]
-    lines = ["INSTALL httpfs;", "LOAD httpfs;", "INSTALL iceberg;", "LOAD iceberg;"]
+    lines: list[str] = []
     secret = _secret(properties)
     if secret:
         lines.append(f"CREATE OR REPLACE SECRET {_SECRET_NAME} ({', '.join(['TYPE iceberg', *secret])});")
