@@ -15,6 +15,7 @@ import pytest
 import spark_session
 from fetch_fluss_jars import VERSIONS
 from needs import NeedsPlugin, needs
+from waiting import WAIT_S
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -180,7 +181,7 @@ def fluss(fluss_cluster):
     """A client of the shared cluster."""
     from fluss_tiering.storage.fluss.rpc.client import FlussClient  # noqa: PLC0415
 
-    with FlussClient(fluss_cluster.bootstrap, timeout=20) as client:
+    with FlussClient(fluss_cluster.bootstrap, timeout=WAIT_S) as client:
         yield client
 
 

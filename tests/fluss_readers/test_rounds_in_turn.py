@@ -10,6 +10,7 @@ from benchmarks.flink.tables import BenchmarkTables
 from fluss_support import FlussCluster
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
+from waiting import WAIT_S
 
 pytestmark = [pytest.mark.long, pytest.mark.system, pytest.mark.timeout(1800)]
 
@@ -23,7 +24,7 @@ def cluster(fluss_version, tmp_path, lake_of_files):
 
 
 def test_rounds_by_flink_and_by_us_in_turn(cluster, readers, tmp_path, spark_jars):
-    with FlussClient(cluster.bootstrap, timeout=20) as client:
+    with FlussClient(cluster.bootstrap, timeout=WAIT_S) as client:
         tables = BenchmarkTables(client, "turns", cluster.coordinator.log_file)
         turns = Turns(tables)
         for number, tier in enumerate((tier_by_us, tier_by_flink, tier_by_us)):

@@ -11,6 +11,7 @@ from fluss_java_client import FlussJavaClient
 from fluss_support import FlussCluster
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
+from waiting import WAIT_S
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +23,7 @@ def guarded(fluss_version: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
     options = {**settings(), "datalake.iceberg.name": catalog}
     with (
         FlussCluster(folder, version=fluss_version, tablet_servers=1, settings=options) as cluster,
-        FlussClient(cluster.bootstrap, timeout=60) as admin,
+        FlussClient(cluster.bootstrap, timeout=WAIT_S) as admin,
         FlussJavaClient(tmp_path_factory.mktemp("guarded-java"), cluster.bootstrap) as java,
     ):
         cluster.lake_catalog["name"] = catalog
