@@ -87,7 +87,6 @@ def fluss_tiering() -> None:
             task_id="wait",
             lease=acquire.output,
             submit_task_id=submit.task_id,
-            poke_interval=5,
             timeout=timedelta(hours=6),
             deferrable=True,
         )

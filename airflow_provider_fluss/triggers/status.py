@@ -65,8 +65,11 @@ class FlussTieringStatusTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Poll until the verdict is final, and fire an event with it."""
+        """Poll until the verdict is final, and fire an event with it. The first poll is after one interval."""
         lease = LeaseHandle.from_xcom(self.lease)
+        # The sensor asked before it was deferred. If the trigger fires before Airflow's scheduler has seen that the
+        # process of the sensor ended, the scheduler takes that end for one of the task and fails it.
+        await asyncio.sleep(self.poll_interval)
         judgement = await self._judgement(lease)
         yield TriggerEvent({**judgement.to_event(), "lease": self.lease})  # type: ignore[no-untyped-call]
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from provider_support import Server
 
+from airflow_provider_fluss.outcome import Judgement, Verdict
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
@@ -38,6 +39,25 @@ async def test_it_fires_once_all_tables_have_ended(new_table, acquire, driver): 
     event = await asyncio.wait_for(waiting, WAIT_S)
     assert event["verdict"] == "tiered"
     assert [each["table"] for each in event["rounds"]] == [first, second]
+
+
+async def test_it_first_asks_one_interval_after_the_sensor(monkeypatch, new_table, acquire, driver):
+    table = new_table()
+    lease = acquire(table)
+    driver.tier(lease, table)
+    said = []
+
+    async def note(seconds: float) -> None:
+        said.append(f"slept {seconds:g} s")
+
+    async def ask(*_arguments: object) -> Judgement:
+        said.append("asked")
+        return Judgement(Verdict.TIERED, "")
+
+    monkeypatch.setattr(FlussTieringStatusTrigger, "_judgement", ask)
+    monkeypatch.setattr(asyncio, "sleep", note)
+    await fire(FlussTieringStatusTrigger(lease, poll_interval=7, unavailable_timeout=30))
+    assert said == ["slept 7 s", "asked"]
 
 
 async def test_it_fires_the_last_error_of_a_failed_round(new_table, acquire, driver):  # S10
