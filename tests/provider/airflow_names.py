@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from airflow import __version__
 
+# D71: `make airflow-versions` runs the tests of the provider on each minor version, and some names have moved.
 try:
     from airflow.dag_processing.dagbag import DagBag
 except ModuleNotFoundError:  # Airflow 3.1
