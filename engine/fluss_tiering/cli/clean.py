@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def clean(
-    table: options.OptionalTable = None,
+    tables: options.OptionalTables = None,
     older_than: Annotated[
         str, typer.Option(metavar="DURATION", help="The minimum age of a file. It must be at least one day.")
     ] = "3d",
@@ -37,33 +37,34 @@ def clean(
     commit whose outcome is unknown, and all files in a folder that another lake table may share. It does not look at
     offsets files, which the server keeps.
 
-    Without a name, tables that have no lake table yet are skipped. For a table that is named, this is an error.
+    Without a name, the command looks at all tables and skips those that have no lake table yet. For a table that is
+    named, this is an error.
     """
     grace = options.duration("--older-than", older_than)
     from fluss_tiering.lake.iceberg.orphans import check_grace  # noqa: PLC0415 - Spark, for this command only
     from fluss_tiering.spark.audit.clean import clean_table  # noqa: PLC0415
 
     check_grace(grace)
-    tables = _chosen(server, table)
+    infos = _chosen(server, tables)
     with spark_session(master) as spark:
         found = each_table(
-            "looking for orphan files", tables, lambda each: clean_table(spark, each, grace=grace, delete=delete)
+            "looking for orphan files", infos, lambda each: clean_table(spark, each, grace=grace, delete=delete)
         )
-    if table is not None:
+    if tables:
         found = [
             each if each.tiered else replace(each, error=nothing_tiered(info).message)
-            for info, each in zip(tables, found, strict=True)
+            for info, each in zip(infos, found, strict=True)
         ]
     if json:
         output.print_json(_as_json(each) for each in found)
     else:
-        _print(tables, found, delete=delete)
+        _print(infos, found, delete=delete)
     raise typer.Exit(1 if any(each.error or each.not_deleted for each in found) else 0)
 
 
-def _chosen(server: str, table: TablePath | None) -> list[TableInfo]:
+def _chosen(server: str, tables: list[TablePath] | None) -> list[TableInfo]:
     with TieringClient(server) as client:
-        paths = [each.path for each in client.list_tiering_statuses()] if table is None else [table]
+        paths = list(dict.fromkeys(tables)) if tables else [each.path for each in client.list_tiering_statuses()]
         return client.get_tables(paths) if paths else []
 
 

@@ -38,6 +38,11 @@ OptionalTable = Annotated[
     typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE", help="Only this table.", show_default=False),
 ]
 
+OptionalTables = Annotated[
+    list[TablePath] | None,
+    typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE", help="Only these tables.", show_default=False),
+]
+
 NullValue = Annotated[
     list[str] | None,
     typer.Option(

@@ -201,6 +201,23 @@ def test_the_command_lists_in_json_and_deletes_when_asked(tiering: Tiering, monk
     assert lost not in tiering.files_on_disk(table)
 
 
+def test_the_command_takes_several_tables(tiering: Tiering, monkeypatch, capsys):
+    run = command(tiering, monkeypatch)
+    first, second, other, untiered = (tiering.table() for _ in range(4))
+    lost = []
+    for table in (first, second, other):
+        tiering.write(table, named(range(10), "row"))
+        lost.append(lost_attempt(tiering, table, tiering.tier(table).epoch))
+
+    arguments = ["clean", str(first.path), str(second.path), str(first.path), "--server", tiering.target, "--json"]
+    assert run(*arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["table_name"] for each in found] == [first.path.table, second.path.table]
+    assert [Path(file["location"]).name for each in found for file in each["files"]] == lost[:2]
+    assert run(*arguments, str(untiered.path)) == 1
+    assert [each["error"] is None for each in json.loads(capsys.readouterr().out)] == [True, True, False]
+
+
 # D49: Iceberg does not know the offsets files of tables with many buckets
 def test_the_offsets_file_of_the_newest_commit_stays_and_older_ones_go(tiering: Tiering, monkeypatch):
     monkeypatch.setattr(summary, "_MAX_OFFSETS_LENGTH", 0)
