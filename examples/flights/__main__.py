@@ -70,6 +70,11 @@ def run(
     )
     if svg is not None:
         console.save_svg(str(svg), title="make run")
+    console.print(
+        "Next: `make up` leaves the server and Airflow running, to look around. "
+        "docs/airflow/quick-start.md tiers a table of your own.",
+        highlight=False,
+    )
 
 
 def _run(folder: Path, fluss: str | None) -> tuple[bool, list[KvSnapshotLease]]:
