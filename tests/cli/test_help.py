@@ -140,7 +140,7 @@ def test_a_value_that_can_only_be_a_slip_is_refused(command, arguments, told, tm
         ),
         (("tier", "db.t", "--claim-timeout", "-1"), "'-1' is not a number of at least 0 in seconds"),
         (("history", "db.t", "--limit", "5000"), "'5000' is not a whole number from 1 to 1000, for example --limit 20"),
-        (("tier", "db.t", "--max-round-bytes", "1e6"), "'1e6' is not a whole number of at least 1"),
+        (("verify", "db.t", "--limit", "1e6"), "'1e6' is not a whole number of at least 1"),
         (("serve", "--port", "abc"), "'abc' is not a whole number from 0 to 65535, for example --port 9133"),
     ],
 )

@@ -227,6 +227,7 @@ def test_files_that_cannot_be_read_are_named(command, table, orders, tmp_path):
     torn.write_bytes(orders.read_bytes()[:-20])
     assert command("put", table, torn).refuses(2, "torn.parquet")
     assert command("put", table, tmp_path / "none.parquet").refuses(2, "none.parquet")
+    (tmp_path / "rows.xml").touch()
     assert command("put", table, tmp_path / "rows.xml").refuses(2, "rows.xml", ".parquet")
 
 

@@ -343,7 +343,7 @@ GIVEN = {
     "max_round_duration": (timedelta(minutes=3), "freshness"),
     "skip_missing_log": (True, "true"),
     "table_concurrency": (8, "9"),
-    "worker_buffer_bytes": (1 << 20, str(2 << 20)),
+    "worker_buffer_bytes": (1 << 20, "2mb"),
 }
 """An argument -> a value of it, and what a template may render."""
 
@@ -373,7 +373,7 @@ def test_every_option_is_an_argument_of_the_same_name(spark, make, context, leas
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ({"max_round_bytes": 0}, "max_round_bytes: '0' is not a whole number above 0"),
+        ({"max_round_bytes": 0}, "max_round_bytes: '0' is not a size of 1 byte or more"),
         ({"table_concurrency": "many"}, "table_concurrency: 'many' is not a whole number"),
         ({"skip_missing_log": "perhaps"}, "skip_missing_log: 'perhaps' is not true or false"),
         ({"max_round_duration": timedelta(microseconds=10)}, "max_round_duration: 0:00:00.000010 is shorter than one"),

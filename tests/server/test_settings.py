@@ -68,9 +68,9 @@ def test_a_wrong_setting_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("name", "value", "named"),
     [
-        ("PORT", "70000", "less than or equal to 65535"),
+        ("PORT", "70000", "expected at most 65535"),
         ("HEARTBEAT_TIMEOUT", "soon", "whole number and a unit"),
-        ("KV_SNAPSHOT_INTERVAL", "0s", "greater than 0"),
+        ("KV_SNAPSHOT_INTERVAL", "0s", "expected more than 0"),
         ("DATA_DIR", "", "the path is empty"),
         ("LOG_FORMAT", "xml", "'logfmt' or 'json'"),
         ("LAKE_CATALOG", "type=rest", "JSON"),

@@ -26,8 +26,7 @@ def class_archive(
     from fluss_tiering.spark.startup.class_archive import make_class_archive  # noqa: PLC0415 - Spark, for this command only
     from fluss_tiering.spark.startup.driver_jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
 
-    output.print_progress("Starting Spark and loading its classes …")
-    size = make_class_archive(file)
+    size = make_class_archive(file, starting=lambda: output.print_progress("Starting Spark and loading its classes …"))
     output.print_sentence(
         f"{escape(str(file))} has been written ({size / 1e6:,.0f} MB). "
         f"Set {ARCHIVE_VARIABLE} to its path, so that applications use it."

@@ -10,6 +10,7 @@ from typing import Any, Final
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from fluss_tiering.cli import help_words
+from fluss_tiering.client.misspelled import meant
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _SAID_BY_OTHERS: Final = frozenset({"A", "A,B", "DURATION", "FOLDER", "SIZE", "[ID@]HOST:PORT"})
@@ -17,6 +18,8 @@ _SAID_BY_OTHERS: Final = frozenset({"A", "A,B", "DURATION", "FOLDER", "SIZE", "[
 
 
 _OF_PYDANTIC: Final = "Input should be "
+_VALUE_ERROR: Final = "Value error, "
+"""What pydantic puts before the message of another error."""
 
 
 class Command(TyperCommand):
@@ -33,7 +36,12 @@ class Command(TyperCommand):
             FlussTieringError: INVALID_REQUEST if an option that takes one value is given twice, since the command would
                 take the last one and say nothing about the others; or if a value is empty.
         """
-        given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        try:
+            given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        except Exception as error:
+            if hasattr(error, "possibilities"):
+                self._suggest(error, ctx)
+            raise
         check_not_empty(order, given)
         for parameter, times in Counter(order).items():
             if times > 1 and isinstance(parameter, TyperOption) and not (parameter.multiple or parameter.is_flag):
@@ -47,11 +55,20 @@ class Command(TyperCommand):
         except Exception as error:
             # typer keeps the type of the error to itself, and takes the words for it from pydantic.
             wrong = getattr(error, "param", None)
-            if isinstance(wrong, TyperOption) and str(getattr(error, "message", "")).startswith(_OF_PYDANTIC):
+            message = str(getattr(error, "message", ""))
+            if message.startswith(_VALUE_ERROR):
+                error.message = message.removeprefix(_VALUE_ERROR)  # type: ignore[attr-defined]
+            if isinstance(wrong, TyperOption) and message.startswith(_OF_PYDANTIC):
                 expected = help_words.expected_number(wrong)
                 if expected:
                     error.message = f"{given[wrong.name]!r} is not {expected}"  # type: ignore[attr-defined]
             raise
+
+    def _suggest(self, error: Any, ctx: Any) -> None:  # noqa: ANN401
+        known = [option for each in self.get_params(ctx) for option in each.opts]
+        suggest(error, known)
+        if error.option_name == "--server" and "--port" in known:
+            error.message += ". This command starts a server: --host and --port say where it listens"
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401
         """Return the words of the usage behind the name of the command."""
@@ -74,6 +91,14 @@ class Command(TyperCommand):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+
+def suggest(error: Any, known: Iterable[str]) -> None:  # noqa: ANN401 - a type that typer keeps to itself
+    """Let an error about an unknown option name the one that is nearly the same, in place of typer's far guesses."""
+    near = meant(error.option_name, [each for each in known if each.startswith("--")])
+    error.possibilities = []
+    if near is not None:
+        error.message += f". Did you mean {near}?"
 
 
 def check_not_empty(parameters: Iterable[Any], given: Mapping[str, Any]) -> None:
@@ -111,7 +136,12 @@ def _has_own_error(parameter: Any) -> bool:  # noqa: ANN401
 
 
 def name_values(parameters: list[Any]) -> None:
-    """Give each option that takes a value a word for it. Typer would show the name of a type of Python."""
+    """Give each option that takes a value a word for it, and each argument the name that its help has.
+
+    Typer would show the name of a type or of a parameter of Python.
+    """
     for each in parameters:
         if isinstance(each, TyperOption):
             each.metavar = help_words.value(each) or None
+        else:
+            each.metavar = each.metavar or each.name.upper()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ STANDARD_INPUT: Final = Path("-")
 """The name by which a command reads CSV from its standard input."""
 _CSV: Final = ".csv"
 _PARQUET: Final = ".parquet"
+_NO_LINE: Final = "Empty CSV file"
+"""What pyarrow says of a CSV file without a line."""
 _READ: Final = pa.csv.ReadOptions(use_threads=False, block_size=33 * 2**20)
 """With several threads, pyarrow does not know the number of a row that it cannot read. A row must fit into a block: it
 may have 16 MiB in a request, which are 32 MiB as hexadecimal digits."""
@@ -106,6 +109,11 @@ def _convert(null_values: list[str]) -> pa.csv.ConvertOptions:
     return pa.csv.ConvertOptions(null_values=null_values, strings_can_be_null=True, quoted_strings_can_be_null=False)
 
 
+def is_parquet(path: Path) -> bool:
+    """Return whether a file is a Parquet file by its name. Raises INVALID_REQUEST if it is none, and no CSV file."""
+    return _kind(path) == _PARQUET
+
+
 def _kind(path: Path) -> str:
     kind = _CSV if path == STANDARD_INPUT else path.suffix.lower()
     if kind not in {_CSV, _PARQUET}:
@@ -130,4 +138,10 @@ def _errors_name(path: Path, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> Ite
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise FlussTieringError(code, f"cannot read {path}: {error}") from error
+        if isinstance(error, pa.ArrowInvalid) and str(error) == _NO_LINE:
+            raise FlussTieringError(
+                code, f"{path} is empty: expected a first line with the names of the columns"
+            ) from error
+        # pyarrow says the number of the system's error twice, and the path once more.
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        raise FlussTieringError(code, f"cannot read {path}: {reason}") from error

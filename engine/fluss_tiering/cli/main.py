@@ -75,8 +75,11 @@ class _Commands(TyperGroup):
         except Exception as error:
             # typer keeps the type of the error to itself.
             option = getattr(error, "option_name", None)
-            if option is not None and hasattr(error, "message") and (names := self._command_with(option, args)):
-                error.message += f". It stands behind the command: {app.info.name} {' '.join(names)} {option} ..."
+            if option is not None and hasattr(error, "message"):
+                names = self._command_with(option, args)
+                command.suggest(error, () if names else [each for of in self.params for each in of.opts])
+                if names:
+                    error.message += f". It stands behind the command: {app.info.name} {' '.join(names)} {option} ..."
             raise
         command.check_not_empty(order, given)
         return super().parse_args(ctx, args)

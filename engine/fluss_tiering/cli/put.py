@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
@@ -49,6 +50,7 @@ def put(
     from fluss_tiering.cli.files import file_batches, row_count  # noqa: PLC0415 - pyarrow, for this command only
 
     null_values = ["", *(null_value or [])]
+    _check_files(files, null_value)
     with TieringClient(server) as client:
         info = client.get_tables([table])[0]
         kind = WriteKind.DELETE if delete else WriteKind.UPSERT if info.has_primary_key else WriteKind.APPEND
@@ -58,9 +60,8 @@ def put(
         written = 0
         with Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("rows"),
+            _Bar(),
+            _Rows(),
             TimeElapsedColumn(),
             console=output.error_console,
         ) as progress:
@@ -83,6 +84,44 @@ def put(
         WriteKind.DELETE: f"Sent {counted(written, 'delete')} to {table} by key.",
     }
     output.print_sentence(done[kind])
+
+
+class _Bar(BarColumn):
+    """A bar for a file whose number of rows is known, which that of a CSV file is not."""
+
+    def render(self, task: Task) -> Any:  # noqa: ANN401 - a bar or nothing
+        return Text("") if task.total is None else super().render(task)
+
+
+class _Rows(ProgressColumn):
+    """How many rows were written, and of how many, if that is known."""
+
+    def render(self, task: Task) -> Text:
+        of_all = "" if task.total is None else f" of {int(task.total):,}"
+        return Text(f"{int(task.completed):,}{of_all} rows", style="progress.download")
+
+
+def _check_files(files: list[Path], null_values: list[str] | None) -> None:
+    """Refuse files that cannot be read before rows of the others are written.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if a file does not exist or is a folder, or if it is a Parquet file and
+            there are texts that mean NULL.
+    """
+    from fluss_tiering.cli.files import STANDARD_INPUT, is_parquet  # noqa: PLC0415 - pyarrow, for this command only
+
+    for file in files:
+        if file != STANDARD_INPUT and (not file.exists() or file.is_dir()):
+            what = "is a folder" if file.is_dir() else "does not exist"
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST, f"{file} {what}: expected a Parquet or a CSV file; nothing was written"
+            )
+        if null_values and is_parquet(file):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"--null-value is for CSV files, and {file} is a Parquet file, in which NULL differs from each text: "
+                "leave out --null-value; nothing was written",
+            )
 
 
 def _check_deletes(table: TableInfo) -> None:

@@ -77,12 +77,24 @@ def _parameter(option: Option) -> inspect.Parameter:
     shown = typer.Option(
         option.about.flag,
         help=option.about.help,
-        min=option.about.least,
         metavar=option.about.metavar,
+        **({"parser": _size_of(option)} if option.about.is_size else {"min": option.about.least}),
     )
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[kind, shown]
     )
+
+
+def _size_of(option: Option) -> Callable[[str | int], int]:
+    """Return a parser of an option that is a size. typer also gives it the default."""
+
+    def size(given: str | int) -> int:
+        try:
+            return option.parse(str(given))  # type: ignore[no-any-return]
+        except FlussTieringError as error:
+            raise FlussTieringError(error.code, f"{option.about.flag}: {error.message}") from None
+
+    return size
 
 
 @_with_options

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from fluss_tiering.client.security import VARIABLES
@@ -350,7 +351,7 @@ def load_settings(**given: Any) -> ServerSettings:
     except ValidationError as error:
         wrong = "; ".join(
             _told_by(each["loc"], given)
-            + each["msg"].removeprefix("Value error, ")
+            + _expected(each)
             # The properties of a catalog may be secrets, all of them or some.
             + (f", not {each['input']!r}" if len(each["loc"]) == 1 and not isinstance(each["input"], dict) else "")
             for each in error.errors()
@@ -360,6 +361,25 @@ def load_settings(**given: Any) -> ServerSettings:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST, f"settings of the server: {error}: expected a JSON object"
         ) from error
+
+
+def _expected(error: ErrorDetails) -> str:
+    """Return what a setting should have been, in our words instead of pydantic's where it has words of its own."""
+    limits = error.get("ctx", {})
+    kind = error["type"]
+    if kind.startswith("int_"):
+        return "expected a whole number"
+    if kind.startswith("float_"):
+        return "expected a number"
+    if kind.startswith("bool_"):
+        return "expected true or false"
+    if kind == "greater_than_equal":
+        return f"expected at least {limits['ge']}"
+    if kind == "greater_than":
+        return f"expected more than {limits['gt']}"
+    if kind == "less_than_equal":
+        return f"expected at most {limits['le']}"
+    return error["msg"].removeprefix("Value error, ")
 
 
 def _told_by(place: Sequence[str | int], given: Collection[str]) -> str:

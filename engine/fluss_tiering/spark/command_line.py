@@ -15,6 +15,7 @@ from typing import Any, Final, get_args, get_type_hints
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.plural import counted
 
 _ABOUT: Final = "about"
 
@@ -28,6 +29,7 @@ class About:
         help: What the option means, in full sentences.
         metavar: What stands for the value in a help text; None for the option's own name.
         least: The smallest number that is allowed; None for any number.
+        is_size: Whether the value is a number of bytes, which may be written with a unit (see `parse_memory_size`).
         check: Raises a FlussTieringError if the text is not allowed; None if every text is.
         always_passed_on: Whether a submit passes the option on, even if it has its default value.
         in_application: Whether the application's own command line has the option.
@@ -37,6 +39,7 @@ class About:
     help: str
     metavar: str | None = None
     least: int | None = None
+    is_size: bool = False
     check: Callable[[str], object] | None = None
     always_passed_on: bool = False
     in_application: bool = True
@@ -96,6 +99,8 @@ class Option:
         """
         if self.about.check is not None:
             self.about.check(text)
+        if self.about.is_size:
+            return self._parse_size(text)
         # `int` takes 1_000 and spaces, too.
         is_number = text.isdecimal() or self.type is not int or self.about.least is None
         try:
@@ -106,6 +111,12 @@ class Option:
             raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{text!r} is not {self.expected}")
         return value
 
+    def _parse_size(self, text: str) -> int:
+        size = parse_memory_size(text)
+        if not self.allows(size):
+            raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{text!r} is not {self.expected}")
+        return size
+
     def allows(self, value: Any) -> bool:  # noqa: ANN401 - as the field's type says
         """Return whether the value is at least the smallest one that is allowed."""
         # NaN is not at least anything.
@@ -115,6 +126,8 @@ class Option:
     def expected(self) -> str:
         """The numbers that are allowed, in words."""
         least = self.about.least
+        if self.about.is_size:
+            return f"a size of {counted(least or 0, 'byte')} or more"
         if self.type is int:
             return "a whole number" if least is None else f"a whole number above {least - 1}"
         return "a number" if least is None else f"a number of at least {least}"

@@ -66,6 +66,22 @@ def spark_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {**conf, "spark.jars.packages": ",".join(packages())}
 
 
+def missing_packages(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> bool:
+    """Return whether the next start of Spark downloads packages: a jar that it needs is in no cache of Ivy yet.
+
+    Args:
+        environment: The variables, of which `JARS_VARIABLE` names local jars.
+        home: The folder with the caches; None for the home folder of this user.
+    """
+    names = spark_conf(environment).get("spark.jars.packages", "").split(",")
+    jars = [
+        f"{group}_{artifact}-{version}.jar" for group, artifact, version in (each.split(":") for each in names if each)
+    ]
+    # Spark 4 names the folder after the version of Ivy.
+    caches = list((home or Path.home()).glob(".ivy2*/jars"))
+    return not all(any((cache / jar).is_file() for cache in caches) for jar in jars)
+
+
 def conf_arguments(conf: Mapping[str, str]) -> list[str]:
     """Return settings as arguments of `spark-submit`, `spark-sql` and `pyspark`."""
     return [text for key, value in conf.items() for text in ("--conf", f"{key}={value}")]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import grpc
@@ -43,6 +44,15 @@ KEEPALIVE_OPTIONS: Final = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
+
+_ADVICE: Final[Mapping[int | None, str]] = {
+    errno.EADDRINUSE: (
+        "another program has this port, perhaps a tiering server that runs already: end it, or choose a free port with "
+        "--port, and name it to clients with -s HOST:PORT or in the variable FLUSS_TIERING_SERVER"
+    ),
+    errno.EACCES: "this user may not listen on this port: choose one above 1023 with --port",
+}
+"""What to do if the server cannot listen, by the number of the system's error."""
 
 _STREAMS_BEYOND: Final = 100
 
@@ -217,24 +227,24 @@ def _listen(server: grpc.aio.Server, host: str, port: int, tls: ServerTls | None
     except RuntimeError:
         bound = 0
     if bound == 0:
-        reason = _why_not(host, port) or "no address could be bound"
+        why = _why_not(host, port)
+        reason = why.strerror if why else "no address could be bound"
+        advice = _ADVICE.get(why.errno if why else None, "check that the address belongs to this machine")
         raise FlussTieringError(
             ErrorCode.UNAVAILABLE,
-            f"cannot listen on {address}: {reason}; check that the address belongs to this machine. If another "
-            "program has this port, choose a free one with --port, and name it to clients with -s HOST:PORT or in "
-            "the variable FLUSS_TIERING_SERVER",
+            f"cannot listen on {address}: {reason}; {advice}",
         )
     return bound
 
 
-def _why_not(host: str, port: int) -> str | None:
-    """Return in the system's words why nothing can listen on an address; None if it can. gRPC's words do not help."""
+def _why_not(host: str, port: int) -> OSError | None:
+    """Return the system's error if nothing can listen on an address; None if something can. gRPC's does not help."""
     try:
         for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             with socket.socket(family, kind) as tried:
                 tried.bind(address)
     except OSError as error:
-        return error.strerror
+        return error
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +24,12 @@ _MASTER: Final = "local[2]"
 _END_SECONDS: Final = 300.0
 
 
-def make_class_archive(file: Path) -> int:
+def make_class_archive(file: Path, *, starting: Callable[[], None] = lambda: None) -> int:
     """Start Spark, load what a first round needs, write the loaded classes to a file, and return its size in bytes.
 
     Args:
         file: The archive. It is replaced when the new archive is complete.
+        starting: Called before Spark starts, if nothing speaks against it.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if the settings of this host keep Java from making an archive, or the file's
@@ -37,6 +39,7 @@ def make_class_archive(file: Path) -> int:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST, f"{file.parent} is not a folder: expected an existing folder for {file.name}"
         )
+    _check_writable(file.parent)
     settings = spark_conf_folder()
     if settings.is_dir() and any(settings.iterdir()):
         raise FlussTieringError(
@@ -53,6 +56,7 @@ def make_class_archive(file: Path) -> int:
         )
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as folder:
         made = Path(folder) / "archive"
+        starting()
         options = f'{conf[OPTIONS_KEY]} -Xlog:disable "-XX:ArchiveClassesAtExit={made}"'
         with own_session(_MASTER, {OPTIONS_KEY: options}) as spark:
             warm_up(spark)
@@ -64,6 +68,18 @@ def make_class_archive(file: Path) -> int:
             )
         made.replace(file)
     return file.stat().st_size
+
+
+def _check_writable(folder: Path) -> None:
+    """Refuse a folder in which no file can be made, before Spark starts. Rights alone do not say so."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as error:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"cannot write into {folder}: {error.strerror}; expected a folder into which this user may write",
+        ) from error
 
 
 def _end_jvm() -> None:

@@ -1,0 +1,144 @@
+"""What a person mistypes is told in words of the command line, with the nearest name if there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer
+
+from fluss_tiering.cli.main import app
+from fluss_tiering.spark.submit import JARS_VARIABLE, missing_packages
+from fluss_tiering.spark.versions import packages
+
+_OF_LIBRARIES = ("Value error", "Input should", "[Errno", "Possible options", "Detail:")
+
+
+def told(answer) -> str:
+    """Return the words of a refused command, which a frame may break into lines."""
+    assert answer.code == 2
+    text = " ".join(answer.err.replace("│", " ").split())
+    assert not any(word in text for word in _OF_LIBRARIES), text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("serve", "--bogus"), "No such option: --bogus"),
+        (("serve", "--prt", "1"), "No such option: --prt. Did you mean --port?"),
+        (("tables", "create", "a.b", "--primary-keys", "x"), "--primary-keys. Did you mean --primary-key?"),
+        (("--tls-caa", "x", "status"), "No such option: --tls-caa. Did you mean --tls-ca?"),
+        (("serve", "--server", "x"), "This command starts a server: --host and --port say where it listens"),
+        (("lake-conf", "a.b", "--for", "trino"), "'trino' is not one of 'spark', 'pyiceberg', 'duckdb'"),
+        (("serve", "-D", "kept-rounds=abc"), "kept-rounds: expected a whole number, not 'abc'"),
+        (("serve", "-D", "kept-rounds=0"), "kept-rounds: expected more than 0, not '0'"),
+        (("serve", "-D", "port=70000"), "port: expected at most 65535, not '70000'"),
+        (("serve", "-D", "port=-1"), "port: expected at least 0, not '-1'"),
+        (("serve", "-D", "metrics-enabled=perhaps"), "metrics-enabled: expected true or false, not 'perhaps'"),
+    ],
+)
+def test_a_slip_is_told_in_plain_words(command, arguments, said):
+    assert said in told(command(*arguments))
+
+
+def test_an_option_that_is_near_to_none_is_no_suggestion(command):
+    assert "mean" not in told(command("serve", "--bogus"))
+
+
+def _leaves(group, names=()):
+    for name, each in group.commands.items():
+        if hasattr(each, "commands"):
+            yield from _leaves(each, (*names, name))
+        else:
+            yield (*names, name), each
+
+
+@pytest.mark.parametrize(("names", "found"), [*_leaves(typer.main.get_command(app))], ids=str)
+def test_a_missing_argument_has_the_name_of_the_usage(command, names, found):
+    arguments = [each for each in found.params if each.param_type_name == "argument" and each.required]
+    if arguments:
+        said = told(command(*names))
+        assert f"Missing argument '{arguments[0].metavar}'" in said
+        assert arguments[0].metavar in command(*names, "-h").out
+
+
+@pytest.mark.parametrize("option", ["--max-round-bytes"])
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ("1gigs", "'1gigs' is not a size: expected a whole number and a unit (b, kb, mb, gb, tb), for example 10mb"),
+        ("0", "'0' is not a size of 1 byte or more"),
+        ("1e6", "'1e6' is not a size"),
+    ],
+)
+def test_a_wrong_size_is_named_with_its_option(command, option, size, said):
+    assert f"{option}: {said}" in told(command("tier", "a.b", option, size))
+
+
+@pytest.mark.parametrize(("size", "number"), [("1gb", 1 << 30), ("512 kb", 512 << 10), ("7", 7)])
+def test_a_size_may_have_a_unit(command, table, size, number):
+    command("tables", "create", table, "-c", "id BIGINT")
+    printed = command("tier", table, "--max-round-bytes", size, "--print-submit")
+    assert printed.code == 0
+    assert f"--max-round-bytes {number} " in " ".join(printed.out.split()) + " "
+
+
+@pytest.mark.parametrize("wrong", ["missing.csv", "missing.parquet", "folder.csv"])
+def test_nothing_is_written_if_one_of_the_files_is_missing(command, table, tmp_path: Path, wrong):
+    command("tables", "create", table, "-c", "id BIGINT")
+    good = tmp_path / "good.csv"
+    good.write_text("id\n1\n")
+    (tmp_path / "folder.csv").mkdir()
+    said = told(command("put", table, good, tmp_path / wrong))
+    assert f"{tmp_path / wrong} {'is a folder' if 'folder' in wrong else 'does not exist'}: expected" in said
+    assert "rows" not in said
+    assert command("scan", table, "--format", "csv").out.split() == ['"id"']
+
+
+def test_an_empty_file_is_told(command, table, tmp_path: Path):
+    command("tables", "create", table, "-c", "id BIGINT")
+    (tmp_path / "empty.csv").touch()
+    said = told(command("put", table, tmp_path / "empty.csv"))
+    assert "empty.csv is empty: expected a first line with the names of the columns" in said
+
+
+def test_texts_that_mean_null_are_for_csv_only(command, table, tmp_path: Path):
+    command("tables", "create", table, "-c", "id BIGINT")
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "rows.parquet")
+    assert "--null-value is for CSV files" in told(
+        command("put", table, tmp_path / "rows.parquet", "--null-value", "x")
+    )
+
+
+def test_a_bar_is_shown_only_if_the_number_of_rows_is_known(command, table, tmp_path: Path):
+    command("tables", "create", table, "-c", "id BIGINT")
+    (tmp_path / "rows.csv").write_text("id\n1\n2\n")
+    pq.write_table(pa.table({"id": [1, 2, 3]}), tmp_path / "rows.parquet")
+    of_csv = command("put", table, tmp_path / "rows.csv").err
+    assert "2 rows" in of_csv
+    assert "━" not in of_csv
+    of_parquet = command("put", table, tmp_path / "rows.parquet").err
+    assert "3 of 3 rows" in of_parquet
+    assert "━" in of_parquet
+
+
+def test_an_archive_that_cannot_be_written_is_told_before_spark_starts(command):
+    refused = command("class-archive", "/proc/archive")
+    assert "cannot write into /proc" in told(refused)
+    assert "Starting" not in refused.err
+
+
+def test_a_download_is_announced_only_if_there_is_one(tmp_path: Path):
+    assert missing_packages({}, home=tmp_path)
+    assert not missing_packages({JARS_VARIABLE: "a.jar"}, home=tmp_path)
+    jars = tmp_path / ".ivy2.5.2" / "jars"
+    jars.mkdir(parents=True)
+    *others, last = packages()
+    for each in others:
+        (jars / ("{}_{}-{}.jar".format(*each.split(":")))).touch()
+    assert missing_packages({}, home=tmp_path)
+    (jars / ("{}_{}-{}.jar".format(*last.split(":")))).touch()
+    assert not missing_packages({}, home=tmp_path)
