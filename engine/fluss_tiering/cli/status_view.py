@@ -141,5 +141,5 @@ def _next_round_cell(status: TieringStatus) -> str:
     next_round = status.next_round_time
     rests = status.state is TieringState.SCHEDULED and status.records_waiting == 0
     if rests and next_round is not None and next_round <= time.time_ns() // 1_000_000:
-        return "with new records"
+        return "with the next row"
     return output.ago_cell(next_round)
