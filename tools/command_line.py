@@ -9,7 +9,7 @@ from typing import Final
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from fluss_tiering.cli import help_words
+from fluss_tiering.cli.common import help_words
 from fluss_tiering.cli.main import app
 from markdown_text import table
 

@@ -23,8 +23,6 @@ from typing import Final
 MAX_FILES: Final = 16
 _PACKAGES: Final = ("engine/fluss_tiering", "airflow_provider_fluss")
 _GENERATED: Final = "fluss_tiering.api"
-_EXEMPT: Final = frozenset({"fluss_tiering.cli"})
-"""Packages with a file for each command; their number of files is not limited."""
 _LEGEND: Final = """\
 A room is a file or a sub-package. An arrow is an import between two rooms. A room is one floor above the highest room
 that it imports. A circle is rooms that import each other. Upward arrows are the imports to remove to end a circle."""
@@ -64,7 +62,7 @@ class Package:
         """What is wrong with the package, a sentence each."""
         for circle in self.circles:
             yield f"{self.name}: a circle of imports: {', '.join(circle)}"
-        if len(self.files) > MAX_FILES and self.name not in _EXEMPT:
+        if len(self.files) > MAX_FILES:
             yield f"{self.name}: {len(self.files)} files beside its sub-packages, at most {MAX_FILES} are allowed"
 
 

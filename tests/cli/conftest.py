@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from engine_fixtures import client, server
-from fluss_tiering.cli import main, output
+from fluss_tiering.cli import main
+from fluss_tiering.cli.common import output
 
 __all__ = ["client", "server"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluss_tiering.cli import files
+from fluss_tiering.cli.row_files import files
 
 COLUMNS = (
     "id INT NOT NULL",

@@ -8,7 +8,7 @@ import pytest
 
 from certificates import Authority
 from engine_support import ServerThread, new_table
-from fluss_tiering.cli.security import about_nothing
+from fluss_tiering.cli.common.security import about_nothing
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import WriteKind

@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from engine_support import SCHEMA
-from fluss_tiering.cli import output, tier
-from fluss_tiering.cli.output import Heading, print_table
+from fluss_tiering.cli.common import output
+from fluss_tiering.cli.common.output import Heading, print_table
+from fluss_tiering.cli.lake import tier
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringState, TieringStats

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fluss_tiering.cli import output
+from fluss_tiering.cli.common import output
 
 PROGRAM = """
-from fluss_tiering.cli.output import Heading, print_table
+from fluss_tiering.cli.common.output import Heading, print_table
 titles = ("Table", "Outcome", "Epoch", "Rows", "Bytes", "Files", "Lake snapshot", "Seconds")
 cells = ("warehouse.customer_orders", "Tiered", "12", "1,000,000", "12.5 MiB", "16", "8123456789012345678", "12.3")
 print_table(None, [Heading(title, numeric=number > 1) for number, title in enumerate(titles)], [cells], "nothing")
@@ -78,7 +78,8 @@ def test_output_that_cannot_be_written_is_told_in_words(arguments, server):
 def test_a_disk_that_is_full_is_not_taken_for_the_output(server):
     program = """
 import tempfile
-from fluss_tiering.cli import main, output
+from fluss_tiering.cli import main
+from fluss_tiering.cli.common import output
 
 def print_json(values):
     tempfile._get_candidate_names = lambda: iter(["x"] * 1000)

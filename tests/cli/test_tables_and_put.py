@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from fluss_tiering.cli import files
+from fluss_tiering.cli.row_files import files
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.server.store.note import StoreKind, StoreNote
 from fluss_tiering.storage.data_dir import DataDir

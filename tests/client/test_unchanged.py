@@ -127,7 +127,7 @@ def test_a_drain_that_follows_starts_spark_once_something_was_written(
 def test_status_says_what_waits_and_when_the_next_round_is_due(
     client: TieringClient, server, capsys, monkeypatch
 ) -> None:  # D27
-    from fluss_tiering.cli import output  # noqa: PLC0415
+    from fluss_tiering.cli.common import output  # noqa: PLC0415
     from fluss_tiering.cli.status import status  # noqa: PLC0415
 
     table = new_table(client, [1, 2, 3], freshness="1h")
@@ -147,7 +147,7 @@ def test_status_says_what_waits_and_when_the_next_round_is_due(
 
 
 def test_status_says_that_a_table_rests_until_it_is_written_to(client: TieringClient, server, capsys, monkeypatch):
-    from fluss_tiering.cli import output  # noqa: PLC0415
+    from fluss_tiering.cli.common import output  # noqa: PLC0415
     from fluss_tiering.cli.status import status  # noqa: PLC0415
 
     table = new_table(client, [1, 2, 3], freshness="1ms")  # D27
@@ -157,7 +157,7 @@ def test_status_says_that_a_table_rests_until_it_is_written_to(client: TieringCl
     monkeypatch.setattr(output, "console", Console(width=160))
     capsys.readouterr()
     status(table.path, server=server.target)
-    assert "with the next row" in capsys.readouterr().out
+    assert "with new records" in capsys.readouterr().out
     status(table.path, server=server.target, json=True)
     (shown,) = json.loads(capsys.readouterr().out)
     assert (shown["status"], shown["records_waiting"], shown["lag_ms"]) == ("Scheduled", 0, 0)

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import fluss_tiering
-from fluss_tiering.cli.extras import MODULES
+from fluss_tiering.cli.common.extras import MODULES
 from needs import needs
 
 # Typer itself needs pydantic, so that it is never missing.
@@ -120,7 +120,7 @@ def test_spark_conf_trusts_another_python(run):
     assert "spark.pyspark.python=/opt/python" in answer.stdout
 
 
-@pytest.mark.parametrize("module", ["fluss_tiering.cli.files", "pyarrow.csv"])
+@pytest.mark.parametrize("module", ["fluss_tiering.cli.row_files.files", "pyarrow.csv"])
 def test_a_missing_module_of_no_extra_is_not_masked(run, module):  # D22
     answer = run("put", "a.b", "rows.csv", without=[module])
     assert answer.returncode == 1

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from fluss_tiering.cli import output
+from fluss_tiering.cli.common import output
 
 
 def class_archive(

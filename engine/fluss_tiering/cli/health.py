@@ -7,7 +7,7 @@ from typing import Annotated, Final, cast
 import grpc
 import typer
 
-from fluss_tiering.cli import options, output
+from fluss_tiering.cli.common import options, output
 from fluss_tiering.client import DEFAULT_TARGET
 from fluss_tiering.client.failed_call import FailedCall, error_of
 from fluss_tiering.client.secured_target import SecuredTarget

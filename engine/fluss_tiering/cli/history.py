@@ -7,8 +7,8 @@ from typing import Annotated
 import humanize
 import typer
 
-from fluss_tiering.cli import options, output
-from fluss_tiering.cli.output import Heading
+from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.tiering import TieringRound
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from fluss_tiering.cli import options, output
-from fluss_tiering.cli.command import Command
-from fluss_tiering.cli.output import Heading
+from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.common.command import Command
+from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop

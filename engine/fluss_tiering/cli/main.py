@@ -19,33 +19,10 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from fluss_tiering.cli import (
-    adopt,
-    class_archive,
-    clean,
-    command,
-    compact,
-    expire,
-    extras,
-    health,
-    history,
-    lake_conf,
-    leases,
-    maintain,
-    output,
-    put,
-    repair,
-    resume,
-    scan,
-    security,
-    serve,
-    spark_conf,
-    status,
-    tables,
-    tier,
-    token,
-    verify,
-)
+from fluss_tiering.cli import class_archive, health, history, leases, put, resume, scan, spark_conf, status, tables
+from fluss_tiering.cli.common import command, extras, output, security
+from fluss_tiering.cli.lake import clean, compact, expire, lake_conf, maintain, repair, tier, verify
+from fluss_tiering.cli.server import adopt, serve, token
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.version import __version__
 

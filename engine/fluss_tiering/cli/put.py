@@ -9,7 +9,7 @@ import typer
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from fluss_tiering.cli import options, output
+from fluss_tiering.cli.common import options, output
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
@@ -47,7 +47,7 @@ def put(
     An empty value without quotes is NULL. A value in quotes is never NULL: "" is an empty text, and an error in a
     column of numbers, dates or other values that are no text.
     """
-    from fluss_tiering.cli.files import file_batches, row_count  # noqa: PLC0415 - pyarrow, for this command only
+    from fluss_tiering.cli.row_files.files import file_batches, row_count  # noqa: PLC0415 - pyarrow, for this command only
 
     null_values = ["", *(null_value or [])]
     _check_files(files, null_value)
@@ -108,7 +108,7 @@ def _check_files(files: list[Path], null_values: list[str] | None) -> None:
         FlussTieringError: INVALID_REQUEST if a file does not exist or is a folder, or if it is a Parquet file and
             there are texts that mean NULL.
     """
-    from fluss_tiering.cli.files import STANDARD_INPUT, is_parquet  # noqa: PLC0415 - pyarrow, for this command only
+    from fluss_tiering.cli.row_files.files import STANDARD_INPUT, is_parquet  # noqa: PLC0415 - pyarrow, for this command only
 
     for file in files:
         if file != STANDARD_INPUT and (not file.exists() or file.is_dir()):

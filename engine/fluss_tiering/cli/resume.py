@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fluss_tiering.cli import options, output
+from fluss_tiering.cli.common import options, output
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath

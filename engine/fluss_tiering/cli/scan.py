@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fluss_tiering.cli import options, output
+from fluss_tiering.cli.common import options, output
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
@@ -56,7 +56,7 @@ def scan(
     In CSV, NULL is an empty value without quotes, and an empty text is "". Values of TIMESTAMP_LTZ are in UTC and end
     with Z. Bytes are in hexadecimal. Values of ARRAY, MAP and ROW are JSON.
     """
-    from fluss_tiering.cli import rows  # noqa: PLC0415 - pyarrow, for this command only
+    from fluss_tiering.cli.row_files import rows  # noqa: PLC0415 - pyarrow, for this command only
     from fluss_tiering.formats.projection import named_columns  # noqa: PLC0415
     from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
 

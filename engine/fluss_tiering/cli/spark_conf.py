@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fluss_tiering.cli import extras, options, output
+from fluss_tiering.cli.common import extras, options, output
 from fluss_tiering.client import DEFAULT_TARGET
 from fluss_tiering.client.target import Target
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

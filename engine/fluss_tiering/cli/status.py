@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from fluss_tiering.cli import options, output
+from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.status_view import health_line, maintenance_line, print_statuses, status_as_json
 from fluss_tiering.cli.watch import watch_statuses
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from rich.console import Group
 from rich.text import Text
 
-from fluss_tiering.cli import output
-from fluss_tiering.cli.output import Heading
-from fluss_tiering.cli.security import about_nothing
+from fluss_tiering.cli.common import output
+from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.common.security import about_nothing
 from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
 from fluss_tiering.model.error_text import harmless
 from fluss_tiering.model.tiering import TieringState, TieringStatus
@@ -141,5 +141,5 @@ def _next_round_cell(status: TieringStatus) -> str:
     next_round = status.next_round_time
     rests = status.state is TieringState.SCHEDULED and status.records_waiting == 0
     if rests and next_round is not None and next_round <= time.time_ns() // 1_000_000:
-        return "with the next row"
+        return "with new records"
     return output.ago_cell(next_round)

@@ -11,10 +11,11 @@ from typing import Annotated, Final
 import typer
 from rich.markup import escape
 
-from fluss_tiering.cli import lake_place, options, output
-from fluss_tiering.cli.command import Command
-from fluss_tiering.cli.output import Heading
-from fluss_tiering.cli.security import about_nothing
+from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.common.command import Command
+from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.common.security import about_nothing
+from fluss_tiering.cli.lake import lake_place
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.lake.names import catalog_name
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -301,7 +302,7 @@ def _columns(like: Path | None, texts: list[str], key: tuple[str, ...], null_val
         )
     if like is None:
         return tuple(_column(text, key) for text in texts)
-    from fluss_tiering.cli.files import file_schema  # noqa: PLC0415 - pyarrow, for this command only
+    from fluss_tiering.cli.row_files.files import file_schema  # noqa: PLC0415 - pyarrow, for this command only
     from fluss_tiering.formats.schema import columns_from_arrow  # noqa: PLC0415
 
     return columns_from_arrow(file_schema(like, null_values), key)

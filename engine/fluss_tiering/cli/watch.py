@@ -11,7 +11,7 @@ from typing import Final
 from rich.live import Live
 from rich.markup import escape
 
-from fluss_tiering.cli import output
+from fluss_tiering.cli.common import output
 from fluss_tiering.cli.status_view import status_as_json, status_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.error_text import harmless

@@ -6,14 +6,13 @@ the fields hold milliseconds and end in `_ms`, which the names that users know l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from fluss_tiering.client.security import VARIABLES
@@ -363,7 +362,7 @@ def load_settings(**given: Any) -> ServerSettings:
         ) from error
 
 
-def _expected(error: ErrorDetails) -> str:
+def _expected(error: Mapping[str, Any]) -> str:
     """Return what a setting should have been, in our words instead of pydantic's where it has words of its own."""
     limits = error.get("ctx", {})
     kind = error["type"]
@@ -379,7 +378,7 @@ def _expected(error: ErrorDetails) -> str:
         return f"expected more than {limits['gt']}"
     if kind == "less_than_equal":
         return f"expected at most {limits['le']}"
-    return error["msg"].removeprefix("Value error, ")
+    return str(error["msg"]).removeprefix("Value error, ")
 
 
 def _told_by(place: Sequence[str | int], given: Collection[str]) -> str:

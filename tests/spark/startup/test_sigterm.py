@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fluss_tiering.cli.spark_session import spark_session
+from fluss_tiering.cli.lake.spark_session import spark_session
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.spark import maintenance_application

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from fluss_tiering.cli.csv_errors import CsvPlaces, RememberedInput, WrongValueError, unreadable_columns
-from fluss_tiering.cli.csv_texts import from_texts, schema_of_texts
-from fluss_tiering.cli.csv_values import check_values
+from fluss_tiering.cli.row_files.csv_errors import CsvPlaces, RememberedInput, WrongValueError, unreadable_columns
+from fluss_tiering.cli.row_files.csv_texts import from_texts, schema_of_texts
+from fluss_tiering.cli.row_files.csv_values import check_values
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fluss_tiering.cli import output
+from fluss_tiering.cli.common import output
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
-from fluss_tiering.cli import help_words
+from fluss_tiering.cli.common import help_words
 from fluss_tiering.client.misspelled import meant
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from fluss_tiering.cli import output
+from fluss_tiering.cli.common import output
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark import submit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from fluss_tiering.cli.csv_errors import WrongValueError
+from fluss_tiering.cli.row_files.csv_errors import WrongValueError
 
 
 def texts(values: pa.Array) -> pa.StringArray:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fluss_tiering.cli import options, output
-from fluss_tiering.cli.output import Heading
-from fluss_tiering.cli.spark_session import spark_session
+from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.lake.spark_session import spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo

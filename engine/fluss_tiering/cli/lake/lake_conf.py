@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 import typer
 
-from fluss_tiering.cli import options, output
-from fluss_tiering.cli.duckdb_sql import duckdb_sql
-from fluss_tiering.cli.lake_place import SQLITE, metadata_file
+from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.lake.duckdb_sql import duckdb_sql
+from fluss_tiering.cli.lake.lake_place import SQLITE, metadata_file
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.lake.names import catalog_name
 from fluss_tiering.model.error_text import MASK, is_hidden

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from fluss_tiering.cli import options, output
-from fluss_tiering.cli.output import Heading
-from fluss_tiering.cli.spark_session import each_table, spark_session
-from fluss_tiering.cli.verify import wrong_file_as_json, wrong_file_text
+from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.lake.spark_session import each_table, spark_session
+from fluss_tiering.cli.lake.verify import wrong_file_as_json, wrong_file_text
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 
 if TYPE_CHECKING:

@@ -17,7 +17,15 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
-from fluss_tiering.cli.layout import Heading, at_spaces, lay_out, marked_up, side_by_side, stacked, width_of_whole
+from fluss_tiering.cli.common.layout import (
+    Heading,
+    at_spaces,
+    lay_out,
+    marked_up,
+    side_by_side,
+    stacked,
+    width_of_whole,
+)
 from fluss_tiering.model.error_text import harmless
 
 __all__ = ["Heading"]

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_tiering.cli.csv_errors import WrongValueError
+from fluss_tiering.cli.row_files.csv_errors import WrongValueError
 from fluss_tiering.model.table import Column, DataTypeRoot
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_tiering.cli import hexadecimal, nested_json
+from fluss_tiering.cli.row_files import hexadecimal, nested_json
 from fluss_tiering.model.table import Column, DataTypeRoot
 
 _ROWS_AT_ONCE: Final = 65_536

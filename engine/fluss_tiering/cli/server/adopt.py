@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.markup import escape
 
-from fluss_tiering.cli import output
+from fluss_tiering.cli.common import output
 
 
 def _folder(text: str) -> Path:

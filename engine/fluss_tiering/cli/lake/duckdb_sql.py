@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fluss_tiering.cli.lake_place import METADATA_QUERY, metadata_file
+from fluss_tiering.cli.lake.lake_place import METADATA_QUERY, metadata_file
 from fluss_tiering.lake.names import catalog_name
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo

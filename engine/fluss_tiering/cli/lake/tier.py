@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from fluss_tiering.cli import options, output
-from fluss_tiering.cli.maintain import maintenance_as_json
-from fluss_tiering.cli.output import Heading
-from fluss_tiering.cli.spark_session import print_start
+from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.lake.maintain import maintenance_as_json
+from fluss_tiering.cli.lake.spark_session import print_start
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.client.security import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, VARIABLES
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from fluss_tiering.cli import options, output
-from fluss_tiering.cli.spark_session import each_table, spark_session
+from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath

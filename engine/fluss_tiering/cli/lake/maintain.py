@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from fluss_tiering.cli import options, output
-from fluss_tiering.cli.output import Heading
-from fluss_tiering.cli.spark_session import each_table, spark_session
+from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered, skipped_text

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.csv
 import typer
 
-from fluss_tiering.cli import hexadecimal, nested_json, output
-from fluss_tiering.cli.json_lines import json_lines
-from fluss_tiering.cli.output import Heading
+from fluss_tiering.cli.common import output
+from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.row_files import hexadecimal, nested_json
+from fluss_tiering.cli.row_files.json_lines import json_lines
 from fluss_tiering.formats.schema import is_bytes
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.error_text import harmless

@@ -13,8 +13,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_tiering.cli import hexadecimal
-from fluss_tiering.cli.csv_errors import WrongValueError
+from fluss_tiering.cli.row_files import hexadecimal
+from fluss_tiering.cli.row_files.csv_errors import WrongValueError
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import Column, DataTypeRoot
 

@@ -1,0 +1,1 @@
+"""Rows in files and as printed lines: CSV, JSON lines and Parquet."""
