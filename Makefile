@@ -73,8 +73,9 @@ fluss-jars: $(INSTALLED) # For the version of FLUSS; of 1.0, a folder that FLUSS
 down: setup ## End what `make up` or `make up-fluss` started
 	@$(BIN)/python -m examples.flights down $(ARGS)
 
+# Many tests wait for other programs, so three processes use two cores better than two.
 test: setup $(FLUSS_JARS) lint types imports protos-check docs-site ## All checks and tests but the long ones
-	@$(BIN)/pytest -m "not long" --numprocesses 2 $(ARGS)
+	@$(BIN)/pytest -m "not long" --numprocesses 3 $(ARGS)
 
 # Airflow alone takes seconds to import: its tests are not even collected.
 FAST_TESTS := not (spark or cluster or airflow or postgres or system or slow or long)

@@ -64,6 +64,7 @@ def guarded(tmp_path):
         server.stop()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_2000_generated_calls_are_answered_to_those_who_may(guarded, record_property):
     calls = int(os.environ.get("FUZZ_CALLS", "2000"))

@@ -97,6 +97,7 @@ def wrong_tokens(guarded: Guarded, chance: random.Random) -> list[Callable[[], s
     ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_none_of_ten_thousand_calls_of_nobody_is_answered(guarded: Guarded) -> None:
     chance = random.Random(SEED)

@@ -22,6 +22,7 @@ from waiting import WAIT_S, wait_until
 COMMAND = str(Path(sys.executable).with_name("fluss-tiering"))
 
 
+@pytest.mark.long
 @pytest.mark.system
 @pytest.mark.slow
 def test_the_processes_of_spark_do_not_have_the_drivers_token(tmp_path: Path, spark_jars: str) -> None:

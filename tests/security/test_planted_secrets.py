@@ -190,6 +190,7 @@ def refusals(planted: Planted) -> list[str]:
     return said
 
 
+@pytest.mark.long
 def test_drivers_that_fail_and_are_killed_leave_no_secret(planted: Planted) -> None:
     (ui_port,) = free_ports(1)
     conf = " ".join(f"--conf {key}={value}" for key, value in spark_conf(planted, ui_port).items())

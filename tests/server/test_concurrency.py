@@ -96,6 +96,7 @@ def test_leases_under_concurrent_calls(tmp_path: Path) -> None:  # S24, L21
     )
 
 
+@pytest.mark.long
 @pytest.mark.system
 def test_what_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:  # S24, L10, L11, S3
     process = ServerProcess(tmp_path).start()

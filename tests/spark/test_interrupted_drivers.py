@@ -143,6 +143,7 @@ def test_the_end_of_the_jvm_interrupts_the_round(  # D64
     assert "failed unexpectedly" not in running.told()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("drains", [False, True], ids=["tables", "a drain"])
 def test_a_driver_that_is_told_to_end_interrupts_its_round(  # D64
     held: Callable[..., HeldRound], drains: bool
@@ -156,6 +157,7 @@ def test_a_driver_that_is_told_to_end_interrupts_its_round(  # D64
     assert failures(running) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("submitted", [False, True], ids=["by the command", "by spark-submit"])
 def test_a_cancelled_application_ends_without_a_heartbeat(  # D63, D66
     held: Callable[..., HeldRound], submitted: bool, record_property: Callable[[str, object], None]

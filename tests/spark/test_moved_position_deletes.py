@@ -65,6 +65,7 @@ def test_engines_find_the_same_rows_after_a_move(tiering: Tiering, tmp_path: Pat
     assert times == {file: file.stat().st_mtime_ns for file in deletes}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_a_move_that_was_interrupted_goes_on(tiering: Tiering, tmp_path: Path, version: str) -> None:

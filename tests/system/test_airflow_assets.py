@@ -25,6 +25,7 @@ def tier(stack, path: TablePath, stats: TieringStats) -> int:
     return claim.tiering_epoch
 
 
+@pytest.mark.long
 def test_a_dag_starts_when_its_table_was_tiered_and_learns_of_the_round(stack):
     path = TablePath("system", "watched")
     stack.airflow.wait_for_dag(DAG)

@@ -61,6 +61,7 @@ def snapshots(stack, table: str) -> int:
     return len(StaticTable.from_metadata(metadata_of(stack, table)).snapshots())
 
 
+@pytest.mark.long
 def test_the_tables_whose_options_ask_for_it_have_fewer_files_and_the_same_rows(stack, new_table, spark):
     wanted, other = new_table(more={**AUTO, **EXPIRE_AT_ONCE}), new_table()
     tier_in_small_rounds(stack, spark, wanted, other)

@@ -150,6 +150,7 @@ def test_a_submit_that_is_marked_failed_tells_the_sensor_and_leaves_no_lease(sta
     assert stack.client.list_leases(lease["lease_id"]) == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(500)
 def test_one_table_is_tiered_by_its_name_whether_it_is_due_or_not(stack, new_table):
     stack.airflow.wait_for_dag("fluss_tiering_table")

@@ -35,6 +35,7 @@ def components(text) -> dict[str, dict[str, Any]]:
     return {each["purl"]: each for each in json.loads(text)["components"]}
 
 
+@pytest.mark.long
 def test_the_document_is_valid(text):
     validator = JsonStrictValidator(SchemaVersion.V1_6)
     assert validator.validate_str(text) is None

@@ -136,6 +136,7 @@ def fluss_lake_reader(fluss_version, tmp_path_factory) -> FlussLakeReader:
     return FlussLakeReader(tmp_path_factory.mktemp("fluss-lake-reader"), fluss_version)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.system
 def test_fluss_s_lake_reader_finds_the_rows(fluss_version, fluss_lake_reader, kind, table, answers):

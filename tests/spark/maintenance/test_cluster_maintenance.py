@@ -23,6 +23,7 @@ def cluster(fluss_cluster: FlussCluster, spark, tmp_path) -> Iterator[Tiering]:
         yield tiering
 
 
+@pytest.mark.long
 def test_rounds_and_recovery_go_on_after_compaction_and_expiry(
     cluster: Tiering, fluss: FlussClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

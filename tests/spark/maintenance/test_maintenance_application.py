@@ -103,6 +103,7 @@ def test_a_table_that_does_not_exist_is_reported_before_spark_starts(tiering: Ti
     assert "gone.table" in caplog.text
 
 
+@pytest.mark.long
 @pytest.mark.system
 def test_a_submitted_verify_names_the_table_that_differs_in_its_last_line(tiering: Tiering):
     good, bad = tiering.table(), tiering.table()

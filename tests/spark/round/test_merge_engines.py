@@ -255,6 +255,7 @@ def replayed(java_client: FlussJavaClient, table: TableInfo) -> Rows:
     return rows
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ENGINES)
 def test_the_lake_has_what_fluss_makes_of_the_writes(
     cluster: Tiering, java_client: FlussJavaClient, fluss_version: str, name: str

@@ -25,6 +25,7 @@ with own_session("local[1]", conf):
 """
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.system
 def test_spark_starts_with_the_classes_of_an_archive(spark_jars: str, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from standalone_support import can_hide_folders, python_without_engine, standalo
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 
 
+@pytest.mark.long
 def test_executors_of_a_cluster_get_this_package_from_the_application(tiering: Tiering, tmp_path: Path):
     table = tiering.table(num_buckets=2)
     tiering.write(table, named(range(50), "row"))

@@ -77,6 +77,7 @@ def write(storage: FlussStorage, path: TablePath, day: str, ids: range) -> dict[
     return {bucket.bucket: end for bucket, end in storage.write(path, kind, rows).items()}
 
 
+@pytest.mark.long
 @pytest.mark.system
 def test_each_number_is_that_of_the_java_client(tmp_path: Path) -> None:
     class_path = [tmp_path, fetch_jar()]

@@ -142,6 +142,7 @@ def random_filter(chance: random.Random, values: Sequence[Any], name: str) -> ds
     return kind((name,), value)
 
 
+@pytest.mark.long
 def test_a_filter_finds_what_it_finds_without_pruning(
     fluss: FlussClient, fluss_cluster: FlussCluster, edges: ClusterTable
 ) -> None:
