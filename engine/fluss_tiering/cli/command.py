@@ -1,22 +1,20 @@
-"""The class of the commands: their help is in plain words, and an option that is given twice is a slip."""
+"""The classes of commands and their groups: help and errors in plain words. An option that is given twice is a slip."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from fluss_tiering.cli import help_words
+from fluss_tiering.cli import help_words, usage_words
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _SAID_BY_OTHERS: Final = frozenset({"A", "A,B", "DURATION", "FOLDER", "SIZE", "[ID@]HOST:PORT"})
 """The values whose own check names an empty one, and says more about what is expected."""
-
-
-_OF_PYDANTIC: Final = "Input should be "
 
 
 class Command(TyperCommand):
@@ -33,7 +31,8 @@ class Command(TyperCommand):
             FlussTieringError: INVALID_REQUEST if an option that takes one value is given twice, since the command would
                 take the last one and say nothing about the others; or if a value is empty.
         """
-        given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        with _in_our_words({}):
+            given, _, order = self.make_parser(ctx).parse_args(args=list(args))
         check_not_empty(order, given)
         for parameter, times in Counter(order).items():
             if times > 1 and isinstance(parameter, TyperOption) and not (parameter.multiple or parameter.is_flag):
@@ -42,16 +41,8 @@ class Command(TyperCommand):
                     ErrorCode.INVALID_REQUEST,
                     f"{option} is given {times} times: expected {option} {parameter.metavar} once",
                 )
-        try:
+        with _in_our_words(given):
             return super().parse_args(ctx, args)
-        except Exception as error:
-            # typer keeps the type of the error to itself, and takes the words for it from pydantic.
-            wrong = getattr(error, "param", None)
-            if isinstance(wrong, TyperOption) and str(getattr(error, "message", "")).startswith(_OF_PYDANTIC):
-                expected = help_words.expected_number(wrong)
-                if expected:
-                    error.message = f"{given[wrong.name]!r} is not {expected}"  # type: ignore[attr-defined]
-            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401
         """Return the words of the usage behind the name of the command."""
@@ -74,6 +65,51 @@ class Command(TyperCommand):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+
+class Group(TyperGroup):
+    """A group of commands."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        name_values(self.params)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Read the words before the command and its name."""
+        try:
+            with _in_our_words({}):
+                given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        except Exception as error:
+            # typer keeps the type of the error to itself.
+            option = getattr(error, "option_name", None)
+            if option is not None and hasattr(error, "message") and (names := self._command_with(option, args)):
+                error.message += f". It stands behind the command: {ctx.command_path} {' '.join(names)} {option} ..."
+            raise
+        check_not_empty(order, given)
+        with _in_our_words(given):
+            return super().parse_args(ctx, args)
+
+    def _command_with(self, option: str, args: list[str]) -> list[str]:
+        """Return the names of the command that is among the words; none if there is none, or none with the option."""
+        found: Any = self
+        names: list[str] = []
+        for word in args:
+            inner = getattr(found, "commands", {}).get(word)
+            if inner is not None:
+                found = inner
+                names.append(word)
+        return names if names and any(option in each.opts for each in found.params) else []
+
+
+@contextmanager
+def _in_our_words(given: Mapping[str, Any]) -> Iterator[None]:
+    """Refuse a wrong command line in our words: see `usage_words.reword`."""
+    try:
+        yield
+    except Exception as error:
+        # typer keeps the types of its errors to itself.
+        usage_words.reword(error, given)
+        raise
 
 
 def check_not_empty(parameters: Iterable[Any], given: Mapping[str, Any]) -> None:

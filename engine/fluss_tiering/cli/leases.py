@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from fluss_tiering.cli import options, output
-from fluss_tiering.cli.command import Command
+from fluss_tiering.cli.command import Command, Group
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
 
-app = typer.Typer(help="List KV snapshot leases, or drop one.", no_args_is_help=True)
+app = typer.Typer(help="List KV snapshot leases, or drop one.", no_args_is_help=True, cls=Group)
 
 
 @app.command("list", cls=Command)

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from fluss_tiering.cli import lake_place, options, output
-from fluss_tiering.cli.command import Command
+from fluss_tiering.cli.command import Command, Group
 from fluss_tiering.cli.output import Heading
 from fluss_tiering.cli.security import about_nothing
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
@@ -23,7 +23,7 @@ from fluss_tiering.model.table_options import LAKE_ENABLED, LAKE_FRESHNESS, chec
 
 _FRESHNESS: Final = LAKE_FRESHNESS.default
 
-app = typer.Typer(help="List, create, describe, alter and drop tables.", no_args_is_help=True)
+app = typer.Typer(help="List, create, describe, alter and drop tables.", no_args_is_help=True, cls=Group)
 
 
 @app.command("list", cls=Command)
