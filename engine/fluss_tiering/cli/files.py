@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -96,9 +97,17 @@ def _csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
 
 
 def row_count(path: Path) -> int | None:
-    """Return the number of rows of a Parquet file, or None for a CSV file, which does not store it."""
+    """Return the number of rows of a Parquet file, or None for a CSV file, which does not store it.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if there is no such file, or if its rows cannot be counted.
+    """
     with _errors_name(path):
-        return pa.parquet.read_metadata(path).num_rows if _kind(path) == _PARQUET else None
+        if _kind(path) == _PARQUET:
+            return pa.parquet.read_metadata(path).num_rows
+        if path != STANDARD_INPUT:
+            path.stat()
+        return None
 
 
 def _convert(null_values: list[str]) -> pa.csv.ConvertOptions:
@@ -114,6 +123,8 @@ def _kind(path: Path) -> str:
             f"{path} does not end with {_PARQUET} or {_CSV}: expected a Parquet or a CSV file, "
             "or - for CSV from standard input",
         )
+    if path != STANDARD_INPUT and path.is_dir():
+        raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{path} is a folder: expected a file")
     return kind
 
 
@@ -129,5 +140,11 @@ def _check_names(schema: pa.Schema) -> None:
 def _errors_name(path: Path, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
+    except FileNotFoundError as error:
+        raise FlussTieringError(code, f"there is no file {path}: check the path") from error
+    except OSError as error:
+        # The words of pyarrow name the file and the cause twice.
+        reason = os.strerror(error.errno) if error.errno is not None else str(error)
+        raise FlussTieringError(code, f"cannot read {path}: {reason}") from error
+    except pa.ArrowException as error:
         raise FlussTieringError(code, f"cannot read {path}: {error}") from error

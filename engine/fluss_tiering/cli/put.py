@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress_bar import ProgressBar
+from rich.text import Text
 
 from fluss_tiering.cli import options, output
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
@@ -17,6 +19,23 @@ from fluss_tiering.plural import counted
 
 _AGGREGATION: Final = "aggregation"
 _IGNORED: Final = "IGNORE"
+
+
+class _BarOfKnown(BarColumn):
+    """A bar if it is known how many rows a file has. Otherwise there is none, since rich would draw a full one."""
+
+    def render(self, task: Task) -> ProgressBar | Text:  # type: ignore[override] - a column may render anything
+        """Return the bar, or nothing."""
+        return Text() if task.total is None else super().render(task)
+
+
+class _Rows(ProgressColumn):
+    """How many rows are written, and of how many if that is known."""
+
+    def render(self, task: Task) -> Text:
+        """Return the words."""
+        done = int(task.completed)
+        return Text(counted(done, "row") if task.total is None else f"{done:,} of {counted(int(task.total), 'row')}")
 
 
 def put(
@@ -55,17 +74,18 @@ def put(
         if delete:
             _check_deletes(info)
         columns = info.descriptor.columns
+        # Before the first row is written, so that a slip in a name of a file leaves nothing half done.
+        totals = [row_count(file) for file in files]
         written = 0
         with Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("rows"),
+            _BarOfKnown(),
+            _Rows(),
             TimeElapsedColumn(),
             console=output.error_console,
         ) as progress:
-            for file in files:
-                task = progress.add_task(file.name, total=row_count(file))
+            for file, total in zip(files, totals, strict=True):
+                task = progress.add_task(file.name, total=total)
                 of_file = 0
                 try:
                     for acknowledged in client.write_rows(table, kind, file_batches(file, columns, null_values)):
