@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -217,24 +218,34 @@ def _listen(server: grpc.aio.Server, host: str, port: int, tls: ServerTls | None
     except RuntimeError:
         bound = 0
     if bound == 0:
-        reason = _why_not(host, port) or "no address could be bound"
-        raise FlussTieringError(
-            ErrorCode.UNAVAILABLE,
-            f"cannot listen on {address}: {reason}; check that the address belongs to this machine. If another "
-            "program has this port, choose a free one with --port, and name it to clients with -s HOST:PORT or in "
-            "the variable FLUSS_TIERING_SERVER",
-        )
+        raise FlussTieringError(ErrorCode.UNAVAILABLE, f"cannot listen on {address}: {_advice(_why_not(host, port))}")
     return bound
 
 
-def _why_not(host: str, port: int) -> str | None:
-    """Return in the system's words why nothing can listen on an address; None if it can. gRPC's words do not help."""
+def _advice(error: OSError | None) -> str:
+    """Return why nothing can listen on an address, and what to do about it."""
+    if error is None:
+        return "no address could be bound; check that the address belongs to this machine"
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{error.strerror}; another server, perhaps this one, runs on that port already: stop it, or choose "
+            "another port with --port, and name it to clients with -s HOST:PORT or in the variable FLUSS_TIERING_SERVER"
+        )
+    if error.errno == errno.EACCES:
+        return (
+            f"{error.strerror}; ports below 1024 are for the administrator of the machine: choose another with --port"
+        )
+    return f"{error.strerror}; check that the address belongs to this machine, or choose another with --host"
+
+
+def _why_not(host: str, port: int) -> OSError | None:
+    """Return why the system lets nothing listen on an address; None if it does. gRPC's words do not help."""
     try:
         for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             with socket.socket(family, kind) as tried:
                 tried.bind(address)
     except OSError as error:
-        return error.strerror
+        return error
     return None
 
 
