@@ -27,7 +27,7 @@ from fluss_tiering.spark.command_line import (
 from fluss_tiering.spark.round.waves import FRESHNESS_IS_LIMIT, time_limit_s
 
 DEFAULT_CLAIM_TIMEOUT_S: Final = 180.0
-"""Longer than the server takes to interrupt a round whose driver is silent, so that a restarted driver gets its table."""
+"""Longer than the server takes to interrupt a round with a silent driver, so that a restarted driver gets its table."""
 DEFAULT_TABLE_CONCURRENCY: Final = 4
 DEFAULT_MAINTENANCE_INTERVAL: Final = "10min"
 DEFAULT_MAINTENANCE_BYTES: Final = "1gb"
