@@ -140,7 +140,11 @@ def test_a_value_that_can_only_be_a_slip_is_refused(command, arguments, told, tm
         ),
         (("tier", "db.t", "--claim-timeout", "-1"), "'-1' is not a number of at least 0 in seconds"),
         (("history", "db.t", "--limit", "5000"), "'5000' is not a whole number from 1 to 1000, for example --limit 20"),
-        (("tier", "db.t", "--max-round-bytes", "1e6"), "'1e6' is not a whole number of at least 1"),
+        (
+            ("tier", "db.t", "--max-round-bytes", "1e6"),
+            "--max-round-bytes: '1e6' is not a size: expected a whole number",
+        ),
+        (("tier", "db.t", "--max-round-bytes", "0"), "--max-round-bytes: '0' is not a size of at least 1b"),
         (("serve", "--port", "abc"), "'abc' is not a whole number from 0 to 65535, for example --port 9133"),
     ],
 )
@@ -179,7 +183,7 @@ def needs_an_argument(path: tuple[str, ...]) -> bool:
     return any(each.required and each.param_type_name == "argument" for each in found(path).params)
 
 
-@pytest.mark.parametrize("path", filter(needs_an_argument, paths()), ids=" ".join)
+@pytest.mark.parametrize("path", [*filter(needs_an_argument, paths())], ids=" ".join)
 def test_a_missing_argument_is_called_as_in_the_help(command, path):
     answer = command(*path)
     assert answer.code == 2

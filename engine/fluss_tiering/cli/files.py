@@ -104,7 +104,7 @@ def row_count(path: Path) -> int | None:
     """
     with _errors_name(path):
         if _kind(path) == _PARQUET:
-            return pa.parquet.read_metadata(path).num_rows
+            return int(pa.parquet.read_metadata(path).num_rows)
         if path != STANDARD_INPUT:
             path.stat()
         return None

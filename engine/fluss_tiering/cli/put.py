@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
-from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from fluss_tiering.cli import options, output
@@ -21,12 +21,14 @@ _AGGREGATION: Final = "aggregation"
 _IGNORED: Final = "IGNORE"
 
 
-class _BarOfKnown(BarColumn):
+class _BarOfKnown(ProgressColumn):
     """A bar if it is known how many rows a file has. Otherwise there is none, since rich would draw a full one."""
 
-    def render(self, task: Task) -> ProgressBar | Text:  # type: ignore[override] - a column may render anything
+    _bar = BarColumn()
+
+    def render(self, task: Task) -> RenderableType:
         """Return the bar, or nothing."""
-        return Text() if task.total is None else super().render(task)
+        return "" if task.total is None else self._bar.render(task)
 
 
 class _Rows(ProgressColumn):

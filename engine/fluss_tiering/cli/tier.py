@@ -77,12 +77,25 @@ def _parameter(option: Option) -> inspect.Parameter:
     shown = typer.Option(
         option.about.flag,
         help=option.about.help,
-        min=option.about.least,
+        min=None if option.about.is_size else option.about.least,
+        parser=_parser(option) if option.about.is_size else None,
         metavar=option.about.metavar,
     )
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[kind, shown]
     )
+
+
+def _parser(option: Option) -> Callable[[str], Any]:
+    """Return a parser of an option's values whose errors name the option."""
+
+    def parse(text: str) -> Any:  # noqa: ANN401 - as the option's type says
+        try:
+            return option.parse(text)
+        except FlussTieringError as error:
+            raise FlussTieringError(error.code, f"{option.about.flag}: {error.message}") from None
+
+    return parse
 
 
 @_with_options

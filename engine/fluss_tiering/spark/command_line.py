@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Any, Final, get_args, get_type_hints
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.memory_size import parse_memory_size
+from fluss_tiering.model.memory_size import memory_size_text, parse_memory_size
 from fluss_tiering.model.table import TablePath
 
 _ABOUT: Final = "about"
@@ -29,6 +29,7 @@ class About:
         metavar: What stands for the value in a help text; None for the option's own name.
         least: The smallest number that is allowed; None for any number.
         check: Raises a FlussTieringError if the text is not allowed; None if every text is.
+        is_size: Whether the number is one of bytes, which may have a unit.
         always_passed_on: Whether a submit passes the option on, even if it has its default value.
         in_application: Whether the application's own command line has the option.
     """
@@ -38,6 +39,7 @@ class About:
     metavar: str | None = None
     least: int | None = None
     check: Callable[[str], object] | None = None
+    is_size: bool = False
     always_passed_on: bool = False
     in_application: bool = True
 
@@ -97,9 +99,9 @@ class Option:
         if self.about.check is not None:
             self.about.check(text)
         # `int` takes 1_000 and spaces, too.
-        is_number = text.isdecimal() or self.type is not int or self.about.least is None
+        is_number = self.about.is_size or text.isdecimal() or self.type is not int or self.about.least is None
         try:
-            value = self.type(text)
+            value = parse_memory_size(text) if self.about.is_size else self.type(text)
         except ValueError:
             is_number, value = False, None
         if not is_number or not self.allows(value):
@@ -115,6 +117,8 @@ class Option:
     def expected(self) -> str:
         """The numbers that are allowed, in words."""
         least = self.about.least
+        if self.about.is_size:
+            return f"a size of at least {memory_size_text(least or 0)}"
         if self.type is int:
             return "a whole number" if least is None else f"a whole number above {least - 1}"
         return "a number" if least is None else f"a number of at least {least}"

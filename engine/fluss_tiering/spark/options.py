@@ -87,8 +87,10 @@ class TierOptions:
         default=None,
         metadata=about(
             "--max-round-bytes",
-            "The largest number of log bytes that one round reads. The table is then Pending again at once.",
+            "How much of the log one round reads at most, for example 10gb. The table is then Pending again at once.",
+            metavar="SIZE",
             least=1,
+            is_size=True,
         ),
     )
     max_round_duration: str | None = field(
@@ -114,9 +116,11 @@ class TierOptions:
         default=DEFAULT_WORKER_BUFFER_BYTES,
         metadata=about(
             "--worker-buffer-bytes",
-            "How many bytes of changes of a primary-key table a task holds in memory. More go to its local disk. A "
-            "Python worker takes about 500 MiB beside three times this size.",
+            "How much of the changes of a primary-key table a task holds in memory, for example 64mb. More go to its "
+            "local disk. A Python worker takes about 500 MiB beside three times this size.",
+            metavar="SIZE",
             least=1 << 20,
+            is_size=True,
         ),
     )
     table_concurrency: int = field(
