@@ -33,7 +33,7 @@ def history(
             Heading("Started"),
             Heading("Took"),
             Heading("Rows", numeric=True),
-            Heading("Bytes", numeric=True, spare=1),
+            Heading("Size", numeric=True, spare=1),
             Heading("Files", numeric=True, spare=2),
             Heading("Driver", spare=3),
         ],

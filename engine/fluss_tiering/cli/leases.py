@@ -31,7 +31,7 @@ def list_leases(server: options.Server = DEFAULT_TARGET, json: options.Json = Fa
             Heading("Acquired", spare=1),
             Heading("Expires"),
             Heading("Tables", numeric=True, spare=2),
-            Heading("Snapshots", numeric=True),
+            Heading("KV snapshots", numeric=True),
         ],
         (
             [

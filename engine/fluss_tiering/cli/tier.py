@@ -196,7 +196,7 @@ def _print(results: list[TableResult]) -> None:
             Heading("Outcome"),
             Heading("Epoch", numeric=True, spare=2),
             Heading("Rows", numeric=True),
-            Heading("Bytes", numeric=True, spare=1),
+            Heading("Size", numeric=True, spare=1),
             Heading("Files", numeric=True, spare=3),
             Heading("Lake snapshot", numeric=True, spare=4),
             Heading("Seconds", numeric=True),
