@@ -20,6 +20,7 @@ from fluss_tiering.client.security import (
     TOKEN_VARIABLE,
     VARIABLES,
 )
+from fluss_tiering.model.memory_size import memory_size_text
 from fluss_tiering.model.table_options import LAKE_CATALOG_PREFIX, TABLE_OPTIONS
 from fluss_tiering.server.setting_types import DurationMs, FlussOption, MemorySize
 from fluss_tiering.server.settings import setting_fields
@@ -142,7 +143,7 @@ def _type_and_default(field: FieldInfo) -> tuple[str, str]:
     if DurationMs.__metadata__[0] in field.metadata:
         return "Duration", f"`{_duration(default)}`" if default is not None else "–"
     if MemorySize.__metadata__[0] in field.metadata:
-        return "MemorySize", f"`{default >> 20}mb`"
+        return "MemorySize", f"`{memory_size_text(default)}`"
     kinds = [get_args(each)[0] if get_origin(each) is Annotated else each for each in get_args(field.annotation)]
     kinds = [each for each in kinds if each is not NoneType]
     if get_origin(field.annotation) is Literal:
@@ -171,6 +172,8 @@ def _argument(action: argparse.Action) -> tuple[str, str, str]:
     if not action.help:
         raise ValueError(f"argument {action.dest} of the application has no help text")
     name = action.option_strings[0] if action.option_strings else f"{action.metavar}…"
+    is_size = action.metavar == "SIZE"
     needed = action.required or not action.option_strings
-    default = "needed" if needed else "–" if action.default in (None, False) else f"`{action.default}`"
+    value = memory_size_text(action.default) if isinstance(action.default, int) and is_size else action.default
+    default = "needed" if needed else "–" if value in (None, False) else f"`{value}`"
     return f"`{name}`", default, action.help

@@ -61,14 +61,14 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         lease: The output of the acquire task. (templated)
         claim_timeout: How long to wait for a table that another round holds, as a timedelta or in seconds. The default
             is 180 seconds. (templated)
-        max_round_bytes: The largest number of log bytes that one round reads, as a number or as a text such as `512mb`.
-            The table is then Pending again at once. (templated)
+        max_round_bytes: How much of the log one round reads at most, as a number of bytes or a text such as `10gb`. The
+            table is then Pending again at once. (templated)
         max_round_duration: How long a round may read, as a timedelta, as a text such as `10min`, or `freshness` for the
             table's own freshness. The table is then Pending again at once. (templated)
         skip_missing_log: Whether to go on if a part of a log was deleted before it was tiered. (templated)
         table_concurrency: How many tables are tiered at the same time. The default is 4. (templated)
-        worker_buffer_bytes: How many bytes of changes of a primary-key table a Spark task holds in memory, as a number
-            or as a text such as `64mb`. (templated)
+        worker_buffer_bytes: How much of the changes of a primary-key table a Spark task holds in memory, as a number of
+            bytes or a text such as `64mb`. (templated)
         conn_id: The Spark connection. (templated)
         name: The name of the Spark application. (templated)
         kwargs: Other arguments of `SparkSubmitOperator`.

@@ -140,7 +140,11 @@ def test_a_value_that_can_only_be_a_slip_is_refused(command, arguments, told, tm
         ),
         (("tier", "db.t", "--claim-timeout", "-1"), "'-1' is not a number of at least 0 in seconds"),
         (("history", "db.t", "--limit", "5000"), "'5000' is not a whole number from 1 to 1000, for example --limit 20"),
-        (("verify", "db.t", "--limit", "1e6"), "'1e6' is not a whole number of at least 1"),
+        (
+            ("tier", "db.t", "--max-round-bytes", "1e6"),
+            "--max-round-bytes: '1e6' is not a size: expected a whole number",
+        ),
+        (("tier", "db.t", "--max-round-bytes", "0"), "--max-round-bytes: '0' is not a size of at least 1b"),
         (("serve", "--port", "abc"), "'abc' is not a whole number from 0 to 65535, for example --port 9133"),
     ],
 )
@@ -150,3 +154,65 @@ def test_a_wrong_number_is_told_in_our_words(command, arguments, told):
     shown = " ".join(answer.err.replace("│", " ").split())
     assert told in shown
     assert "Input should" not in shown
+
+
+def told(answer) -> str:
+    """What a refused command line says, in one line."""
+    return " ".join(answer.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("lake-conf", "db.t", "--for", "trino"), "'--for': 'trino' is not one of spark, pyiceberg, duckdb"),
+        (("scan", "db.t", "-f", "xml"), "'xml' is not one of table, csv, json, arrow"),
+        (("leases", "drop"), "Missing argument 'LEASE_ID'. The id of the lease"),
+        (("token", "create"), "Missing argument 'NAME'. Whose token it is"),
+        (("put", "db.t"), "Missing argument 'FILE...'. Parquet or CSV files"),
+        (("token", "create", "a"), "Missing option '--file' / '-f'"),
+    ],
+)
+def test_wrong_and_missing_values_are_told_in_our_words(command, arguments, words):
+    answer = command(*arguments)
+    assert answer.code == 2
+    assert words in told(answer)
+    assert "Value error" not in told(answer)
+
+
+def needs_an_argument(path: tuple[str, ...]) -> bool:
+    return any(each.required and each.param_type_name == "argument" for each in found(path).params)
+
+
+@pytest.mark.parametrize("path", [*filter(needs_an_argument, paths())], ids=" ".join)
+def test_a_missing_argument_is_called_as_in_the_help(command, path):
+    answer = command(*path)
+    assert answer.code == 2
+    (name,) = re.findall("Missing argument '([^']*)'", told(answer))
+    assert name in command(*path, "--help").out
+    assert name == name.upper()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("serve", "--server", "a:1"), "This command starts the server itself: --host and --port say where it listens"),
+        (("serve", "-s", "a:1"), "This command starts the server itself"),
+        (("token", "list", "--server", "a:1"), "`fluss-tiering token list` asks no server"),
+        (("tables", "-s", "a:1", "list"), "It stands behind the command: fluss-tiering tables list -s ..."),
+        (("serve", "--prt", "1"), "(Possible options: --port)"),
+        (("serve", "--dir", "x"), "(Possible options: --data-dir)"),
+        (("status", "--Watch"), "(Possible options: --watch)"),
+    ],
+)
+def test_an_option_that_a_command_lacks_is_told_with_what_helps(command, arguments, words):
+    answer = command(*arguments)
+    assert answer.code == 2
+    assert words in told(answer)
+
+
+@pytest.mark.parametrize("option", ["--bogus", "--server", "--xy", "-x"])
+def test_no_option_is_suggested_that_has_nothing_to_do_with_the_wrong_one(command, option):
+    answer = command("serve", option, "a")
+    assert answer.code == 2
+    assert f"No such option: {option}" in told(answer)
+    assert "Possible options" not in told(answer)

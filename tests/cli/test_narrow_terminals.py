@@ -67,11 +67,11 @@ def columns(shown: str) -> list[list[str]]:
 
 TIME_WORDS = {"second", "seconds", "minute", "minutes", "from", "now", "ago", "a", "an", "moment", "and"}
 COMMANDS = {
-    "status": (["status"], ["Scheduled", "Waiting", "from now"]),
+    "status": (["status"], ["Scheduled", "Rows waiting", "from now"]),
     "tables": (["tables", "list"], ["primary key", "Freshness", "id"]),
     "history": (["history", NAMES[1]], ["Tiered", "1,000,000", "Started"]),
     "describe": (["tables", "describe", NAMES[1]], ["STRING", "table.datalake.freshness", "KV snapshot"]),
-    "leases": (["leases", "list"], ["Expires", "Snapshots"]),
+    "leases": (["leases", "list"], ["Expires", "KV snapshots"]),
 }
 
 
@@ -153,7 +153,7 @@ def test_a_name_gives_way_last(command, tables, monkeypatch):  # D27
     command("status")
     shown = read(console)
     # How wide the times are, and so which columns are left out beside this one, depends on when it is asked.
-    assert re.search(r"Not shown in this width: For(, \w+)*\. See --json\.", " ".join(shown.split()))
+    assert re.search(r"Not shown in this width: Since(, \w+)+\. See --json\.", " ".join(shown.split()))
     pieces = [row[0].split()[0] for row in columns(shown)]
     assert NAMES[0] in pieces
     at = next(number for number, piece in enumerate(pieces) if piece.startswith("warehouse_production"))

@@ -16,7 +16,7 @@ from fluss_tiering.cli.common import output
 
 PROGRAM = """
 from fluss_tiering.cli.common.output import Heading, print_table
-titles = ("Table", "Outcome", "Epoch", "Rows", "Bytes", "Files", "Lake snapshot", "Seconds")
+titles = ("Table", "Outcome", "Epoch", "Rows", "Size", "Files", "Lake snapshot", "Seconds")
 cells = ("warehouse.customer_orders", "Tiered", "12", "1,000,000", "12.5 MiB", "16", "8123456789012345678", "12.3")
 print_table(None, [Heading(title, numeric=number > 1) for number, title in enumerate(titles)], [cells], "nothing")
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import HeartbeatEntry
 
 NOWHERE = "127.0.0.1:9"
+TEMPLATES = Path(__file__).parents[2] / "airflow_provider_fluss" / "plugins" / "page" / "templates"
 
 
 @pytest.fixture
@@ -34,6 +36,43 @@ def test_status_shows_why_a_table_failed(command, tiered):
     assert status["last_error"] == "no [bold]space[/] left"
     assert status["last_tiered_time"] is None  # S14
     assert status["tiering_epoch"] == status["consecutive_failures"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "template"), [("status", "tables.html"), ("history", "table.html"), ("leases", "leases.html")]
+)
+def test_the_columns_are_called_as_on_the_page_in_airflow(command, client, tiered, arguments, template):
+    path = TablePath.parse(tiered)
+    list(
+        client.write_rows(path, WriteKind.UPSERT, [SCHEMA.empty_table().from_pylist([{"id": 1, "name": "a"}], SCHEMA)])
+    )
+    lease_latest_snapshots(client, f"lease-of-{tiered}", [path], 60_000)
+    lines = (command("leases", "list") if arguments == "leases" else command(arguments, tiered)).out.splitlines()
+    rule = next(number for number, line in enumerate(lines) if "───" in line)
+    titles = [title.strip() for title in lines[rule - 1].split("   ") if title.strip()]
+    assert len(titles) > 4
+    page = (TEMPLATES / template).read_text()
+    of_page = {*re.findall(r'column\("\w+", "([^"]+)"', page), *re.findall(r'<th scope="col"[^>]*>([^<]+)</th>', page)}
+    # The page shows the time that is left instead.
+    only_here = {"Expires"}
+    assert {*titles} - only_here <= of_page
+
+
+def test_what_a_table_waits_for_is_told_as_on_the_page_in_airflow(command, client, tiered):
+    page = (TEMPLATES / "parts.html").read_text()
+    assert "with the next row" in page
+    assert "due now" in page
+    assert "runs now" in page
+    assert command("resume", tiered).code == 0
+    assert "due now" in command("status", tiered).out
+    client.claim_tables([TablePath.parse(tiered)], "cli-lease", None, "driver-1")
+    assert "runs now" in command("status", tiered).out
+
+
+def test_nothing_waits_is_a_lag_of_0(command, table):
+    command("tables", "create", table, "-c", "id BIGINT")
+    assert re.search(r"^ Table .* Failures .* Rows waiting +Lag *$", command("status", table).out, re.M)
+    assert re.search(rf"^ {re.escape(table)} .* 0 +0 *$", command("status", table).out, re.M)
 
 
 def test_the_status_of_one_table_tells_of_its_maintenance(command, client, tiered):

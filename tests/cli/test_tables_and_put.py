@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -369,3 +370,35 @@ def test_a_put_that_fails_midway_tells_what_it_has_written(command, client, tabl
     assert ("A repeat appends them once more" in failed.err) is not key
     assert log_end(client, table) == 2
     assert "Before the error" not in command("put", table, bad).err
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.parquet"])
+def test_a_file_that_is_missing_is_told_once_and_before_a_row_is_written(
+    command, client, table, orders, tmp_path, name
+):
+    command("tables", "create", table, "--like", orders)
+    refused = command("put", table, orders, tmp_path / name)
+    assert refused.refuses(2)
+    assert refused.err == f"error: there is no file {tmp_path / name}: check the path\n"
+    assert log_end(client, table) == 0
+    assert command("tables", "create", f"{table}_2", "--like", tmp_path / name).err == refused.err
+
+
+@pytest.mark.parametrize("name", ["folder.csv", "folder.parquet"])
+def test_a_folder_is_no_file_of_rows(command, table, orders, tmp_path, name):
+    (tmp_path / name).mkdir()
+    command("tables", "create", table, "--like", orders)
+    refused = command("put", table, tmp_path / name)
+    assert refused.code == 2
+    assert refused.err == f"error: {tmp_path / name} is a folder: expected a file\n"
+
+
+def test_the_bar_is_drawn_only_if_the_number_of_rows_is_known(command, table, orders, tmp_path):
+    texts = tmp_path / "orders.csv"
+    texts.write_text("id,name,price\n4,d,4\n")
+    command("tables", "create", table, "--like", orders)
+    of_texts, of_parquet = command("put", table, texts), command("put", table, orders)
+    assert "1 row " in of_texts.err
+    assert "3 of 3 rows" in of_parquet.err
+    assert "━" in of_parquet.err
+    assert not re.search("[━╸]|\\?", of_texts.err)

@@ -157,7 +157,7 @@ def test_status_says_that_a_table_rests_until_it_is_written_to(client: TieringCl
     monkeypatch.setattr(output, "console", Console(width=160))
     capsys.readouterr()
     status(table.path, server=server.target)
-    assert "with new records" in capsys.readouterr().out
+    assert "with the next row" in capsys.readouterr().out
     status(table.path, server=server.target, json=True)
     (shown,) = json.loads(capsys.readouterr().out)
     assert (shown["status"], shown["records_waiting"], shown["lag_ms"]) == ("Scheduled", 0, 0)

@@ -3,7 +3,7 @@
 import pytest
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.memory_size import parse_memory_size
+from fluss_tiering.model.memory_size import memory_size_text, parse_memory_size
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,12 @@ def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(FlussTieringError, match="not a size") as refused:
         parse_memory_size(text)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(64 << 20, "64mb"), (1536, "1536b"), (2 << 30, "2gb"), (3 << 40, "3tb"), (5 << 10, "5kb"), (0, "0b")],
+)
+def test_a_size_is_written_in_the_largest_unit(size: int, text: str) -> None:
+    assert memory_size_text(size) == text
+    assert parse_memory_size(text) == size

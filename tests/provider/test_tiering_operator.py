@@ -339,11 +339,11 @@ def test_without_a_lease_nothing_is_submitted(spark, make, context, tmp_path):
 
 GIVEN = {
     "claim_timeout": (timedelta(seconds=90), "7.5"),
-    "max_round_bytes": (1000, "2000"),
+    "max_round_bytes": (1000, "2kb"),
     "max_round_duration": (timedelta(minutes=3), "freshness"),
     "skip_missing_log": (True, "true"),
     "table_concurrency": (8, "9"),
-    "worker_buffer_bytes": (1 << 20, "2mb"),
+    "worker_buffer_bytes": (1 << 20, "2 mb"),
 }
 """An argument -> a value of it, and what a template may render."""
 
@@ -352,7 +352,7 @@ GIVEN = {
     ("which", "expected"),
     [
         (0, (90.0, 1000, "180000ms", 8, 1 << 20)),
-        (1, (7.5, 2000, "freshness", 9, 2 << 20)),
+        (1, (7.5, 2048, "freshness", 9, 2 << 20)),
     ],
 )
 def test_every_option_is_an_argument_of_the_same_name(spark, make, context, lease, which, expected):  # D65
@@ -373,7 +373,7 @@ def test_every_option_is_an_argument_of_the_same_name(spark, make, context, leas
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ({"max_round_bytes": 0}, "max_round_bytes: '0' is not a size of 1 byte or more"),
+        ({"max_round_bytes": 0}, "max_round_bytes: '0' is not a size of at least 1b"),
         ({"table_concurrency": "many"}, "table_concurrency: 'many' is not a whole number"),
         ({"skip_missing_log": "perhaps"}, "skip_missing_log: 'perhaps' is not true or false"),
         ({"max_round_duration": timedelta(microseconds=10)}, "max_round_duration: 0:00:00.000010 is shorter than one"),

@@ -53,7 +53,7 @@ def test_a_taken_port_is_named_and_nothing_stays_open(tmp_path: Path) -> None:
     assert f"cannot listen on 127.0.0.1:{port}" in str(failed.value)
     assert "name it to clients with -s HOST:PORT or in the variable FLUSS_TIERING_SERVER" in str(failed.value)
     assert "--port" in str(failed.value)
-    assert f"127.0.0.1:{port}: Address already in use; another program has this port" in str(failed.value)
+    assert f"127.0.0.1:{port}: Address already in use; another server, perhaps this one, runs" in str(failed.value)
     assert "GRPC" not in str(failed.value)
     assert "Traceback" not in str(failed.value)
     assert process.process is not None

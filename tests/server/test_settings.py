@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,14 @@ def test_the_environment_sets_what_is_not_given(monkeypatch: pytest.MonkeyPatch)
     settings = load_settings(port=5000)
     assert (settings.port, settings.heartbeat_timeout_ms) == (5000, 30_000)
     assert settings.lake_catalog == {"type": "rest", "uri": "http://lake"}
+
+
+def test_what_counts_bytes_takes_units() -> None:
+    names = [name for name in setting_fields() if "bytes" in name]
+    assert "max_untaken_bytes" in names
+    for name in names:
+        assert getattr(load_settings(**{name: "3 mb"}), name) == 3 << 20
+        assert getattr(load_settings(**{name: "4096"}), name) == 4096
 
 
 def test_settings_are_given_by_the_keys_that_fluss_has_for_them() -> None:
@@ -68,12 +77,22 @@ def test_a_wrong_setting_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("name", "value", "named"),
     [
-        ("PORT", "70000", "expected at most 65535"),
+        ("PORT", "70000", "expected a whole number from 0 to 65535, not '70000'"),
+        ("METRICS_PORT", "x", "expected a whole number from 0 to 65535, not 'x'"),
+        ("KEPT_ROUNDS", "abc", "expected a whole number from 1 to 2147483647, not 'abc'"),
+        ("LEADER_LEASE", "1ms", "expected a duration of at least 1s, not '1ms'"),
+        ("OIDC_CLOCK_SKEW", "1h", "expected a duration above 0 and of at most 10min, not '1h'"),
+        ("MAX_MESSAGE_BYTES", "5gb", "expected a size above 0 and below 2gb, not '5gb'"),
+        ("METRICS_ENABLED", "maybe", "expected true or false, not 'maybe'"),
+        ("ADVERTISED_ADDRESS", "x", "expected HOST:PORT, not 'x'"),
+        ("HOST", "", "the text is empty: expected at least one character"),
         ("HEARTBEAT_TIMEOUT", "soon", "whole number and a unit"),
-        ("KV_SNAPSHOT_INTERVAL", "0s", "expected more than 0"),
+        ("KV_SNAPSHOT_INTERVAL", "0s", "expected a duration above 0, not '0s'"),
         ("DATA_DIR", "", "the path is empty"),
         ("LOG_FORMAT", "xml", "'logfmt' or 'json'"),
-        ("LAKE_CATALOG", "type=rest", "JSON"),
+        ("LAKE_CATALOG", "type=rest", "it is not JSON at its character 1: expected a JSON object"),
+        ("LAKE_CATALOG", "[1]", "it is JSON of another kind: expected a JSON object"),
+        ("LAKE_CATALOG", '{"type": 1}', "the value of 'type' is of another kind: expected a text"),
         ("LAKE_CATALOG", '{"uri": "http://lake"}', "neither 'type' nor 'catalog-impl'"),
     ],
 )
@@ -101,6 +120,28 @@ def test_secrets_in_wrong_settings_are_masked(monkeypatch: pytest.MonkeyPatch, s
     with pytest.raises(FlussTieringError) as refused:
         load_settings()
     assert "hunter2" not in refused.value.message
+
+
+@pytest.mark.parametrize("text", ['{"any": "hunter2"}', "hunter2", '["hunter2"]', '{"type": ["hunter2"]}'])
+def test_what_is_given_for_the_lake_catalog_is_not_shown(monkeypatch: pytest.MonkeyPatch, text: str) -> None:  # S11
+    with pytest.raises(FlussTieringError) as refused:
+        load_settings(lake_catalog=text)
+    assert "hunter2" not in refused.value.message
+    monkeypatch.setenv("FLUSS_TIERING_LAKE_CATALOG", text)
+    with pytest.raises(FlussTieringError) as refused:
+        load_settings()
+    assert "hunter2" not in refused.value.message
+
+
+@pytest.mark.parametrize("name", setting_fields())
+@pytest.mark.parametrize("value", ["", "abc", "-1", "[1]", '{"a": [1]}', "1e3", "99999999999gb"])
+def test_no_setting_is_refused_in_the_words_of_the_library(name: str, value: str) -> None:
+    message = ""
+    try:
+        load_settings(**{name: value})
+    except FlussTieringError as error:
+        message = error.message
+    assert not re.search("Input should|Value error|pydantic|String should|unable to parse", message)
 
 
 def test_the_lake_is_a_jdbc_catalog_in_the_data_folder_by_default(tmp_path: Path) -> None:

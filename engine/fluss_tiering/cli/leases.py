@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from fluss_tiering.cli.common import options, output
-from fluss_tiering.cli.common.command import Command
+from fluss_tiering.cli.common.command import Command, Group
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
 
-app = typer.Typer(help="List KV snapshot leases, or drop one.", no_args_is_help=True)
+app = typer.Typer(help="List KV snapshot leases, or drop one.", no_args_is_help=True, cls=Group)
 
 
 @app.command("list", cls=Command)
@@ -31,7 +31,7 @@ def list_leases(server: options.Server = DEFAULT_TARGET, json: options.Json = Fa
             Heading("Acquired", spare=1),
             Heading("Expires"),
             Heading("Tables", numeric=True, spare=2),
-            Heading("Snapshots", numeric=True),
+            Heading("KV snapshots", numeric=True),
         ],
         (
             [

@@ -17,7 +17,6 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
-from typer.core import TyperGroup
 
 from fluss_tiering.cli import class_archive, health, history, leases, put, resume, scan, spark_conf, status, tables
 from fluss_tiering.cli.common import command, extras, output, security
@@ -38,39 +37,8 @@ _WRITERS: Final = ("click.", "rich.", "typer.", "fluss_tiering.cli.")
 """The modules that write to standard output."""
 
 
-class _Commands(TyperGroup):
+class _Commands(command.Group):
     """The commands. One whose optional dependencies are not installed says what to install."""
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        command.name_values(self.params)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Read the words before the command and its name."""
-        try:
-            given, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        except Exception as error:
-            # typer keeps the type of the error to itself.
-            option = getattr(error, "option_name", None)
-            if option is not None and hasattr(error, "message"):
-                names = self._command_with(option, args)
-                command.suggest(error, () if names else [each for of in self.params for each in of.opts])
-                if names:
-                    error.message += f". It stands behind the command: {app.info.name} {' '.join(names)} {option} ..."
-            raise
-        command.check_not_empty(order, given)
-        return super().parse_args(ctx, args)
-
-    def _command_with(self, option: str, args: list[str]) -> list[str]:
-        """Return the names of the command that is among the words; none if there is none, or none with the option."""
-        found: Any = self
-        names: list[str] = []
-        for word in args:
-            inner = getattr(found, "commands", {}).get(word)
-            if inner is not None:
-                found = inner
-                names.append(word)
-        return names if names and any(option in each.opts for each in found.params) else []
 
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401 - a type that typer keeps to itself
         """Run the command that the arguments name."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
+from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
@@ -18,6 +19,25 @@ from fluss_tiering.plural import counted
 
 _AGGREGATION: Final = "aggregation"
 _IGNORED: Final = "IGNORE"
+
+
+class _BarOfKnown(ProgressColumn):
+    """A bar if it is known how many rows a file has. Otherwise there is none, since rich would draw a full one."""
+
+    _bar = BarColumn()
+
+    def render(self, task: Task) -> RenderableType:
+        """Return the bar, or nothing."""
+        return "" if task.total is None else self._bar.render(task)
+
+
+class _Rows(ProgressColumn):
+    """How many rows are written, and of how many if that is known."""
+
+    def render(self, task: Task) -> Text:
+        """Return the words."""
+        done = int(task.completed)
+        return Text(counted(done, "row") if task.total is None else f"{done:,} of {counted(int(task.total), 'row')}")
 
 
 def put(
@@ -47,26 +67,33 @@ def put(
     An empty value without quotes is NULL. A value in quotes is never NULL: "" is an empty text, and an error in a
     column of numbers, dates or other values that are no text.
     """
-    from fluss_tiering.cli.row_files.files import file_batches, row_count  # noqa: PLC0415 - pyarrow, for this command only
+    from fluss_tiering.cli.row_files.files import (  # noqa: PLC0415 - pyarrow, for this command only
+        file_batches,
+        refuse_null_values_of_parquet,
+        row_count,
+    )
 
+    if null_value:
+        refuse_null_values_of_parquet(files)
     null_values = ["", *(null_value or [])]
-    _check_files(files, null_value)
     with TieringClient(server) as client:
         info = client.get_tables([table])[0]
         kind = WriteKind.DELETE if delete else WriteKind.UPSERT if info.has_primary_key else WriteKind.APPEND
         if delete:
             _check_deletes(info)
         columns = info.descriptor.columns
+        # Before the first row is written, so that a slip in a name of a file leaves nothing half done.
+        totals = [row_count(file) for file in files]
         written = 0
         with Progress(
             TextColumn("{task.description}"),
-            _Bar(),
+            _BarOfKnown(),
             _Rows(),
             TimeElapsedColumn(),
             console=output.error_console,
         ) as progress:
-            for file in files:
-                task = progress.add_task(file.name, total=row_count(file))
+            for file, total in zip(files, totals, strict=True):
+                task = progress.add_task(file.name, total=total)
                 of_file = 0
                 try:
                     for acknowledged in client.write_rows(table, kind, file_batches(file, columns, null_values)):
@@ -84,44 +111,6 @@ def put(
         WriteKind.DELETE: f"Sent {counted(written, 'delete')} to {table} by key.",
     }
     output.print_sentence(done[kind])
-
-
-class _Bar(BarColumn):
-    """A bar for a file whose number of rows is known, which that of a CSV file is not."""
-
-    def render(self, task: Task) -> Any:  # noqa: ANN401 - a bar or nothing
-        return Text("") if task.total is None else super().render(task)
-
-
-class _Rows(ProgressColumn):
-    """How many rows were written, and of how many, if that is known."""
-
-    def render(self, task: Task) -> Text:
-        of_all = "" if task.total is None else f" of {int(task.total):,}"
-        return Text(f"{int(task.completed):,}{of_all} rows", style="progress.download")
-
-
-def _check_files(files: list[Path], null_values: list[str] | None) -> None:
-    """Refuse files that cannot be read before rows of the others are written.
-
-    Raises:
-        FlussTieringError: INVALID_REQUEST if a file does not exist or is a folder, or if it is a Parquet file and
-            there are texts that mean NULL.
-    """
-    from fluss_tiering.cli.row_files.files import STANDARD_INPUT, is_parquet  # noqa: PLC0415 - pyarrow, for this command only
-
-    for file in files:
-        if file != STANDARD_INPUT and (not file.exists() or file.is_dir()):
-            what = "is a folder" if file.is_dir() else "does not exist"
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST, f"{file} {what}: expected a Parquet or a CSV file; nothing was written"
-            )
-        if null_values and is_parquet(file):
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"--null-value is for CSV files, and {file} is a Parquet file, in which NULL differs from each text: "
-                "leave out --null-value; nothing was written",
-            )
 
 
 def _check_deletes(table: TableInfo) -> None:

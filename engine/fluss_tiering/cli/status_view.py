@@ -19,12 +19,12 @@ from fluss_tiering.plural import counted
 _HEADINGS = (
     Heading("Table"),
     Heading("Status"),
-    Heading("For", spare=1),
+    Heading("Since", spare=1),
     Heading("Epoch", numeric=True, spare=3),
     Heading("Last tiered"),
     Heading("Failures", numeric=True, spare=2),
     Heading("Next round"),
-    Heading("Waiting", numeric=True),
+    Heading("Rows waiting", numeric=True),
     Heading("Lag", spare=4),
 )
 _HEALTH_STYLES = {
@@ -127,19 +127,30 @@ def _as_row(status: TieringStatus) -> list[str]:
     return [
         str(status.path),
         output.status_cell(status.state),
-        output.since_cell(status.state_since),
+        output.ago_cell(status.state_since),
         output.count_cell(status.tiering_epoch),
         output.ago_cell(status.last_tiered_time),
-        output.count_cell(status.consecutive_failures or None),
+        output.count_cell(status.consecutive_failures),
         "[bold red]parked:[/] fluss-tiering resume" if status.parked else _next_round_cell(status),
         output.count_cell(status.records_waiting),
-        output.NOTHING if status.waiting_since is None else output.since_cell(status.waiting_since),
+        _lag_cell(status),
     ]
 
 
+def _lag_cell(status: TieringStatus) -> str:
+    if status.waiting_since is None:
+        return output.NOTHING if status.records_waiting is None else "0"
+    return output.since_cell(status.waiting_since)
+
+
 def _next_round_cell(status: TieringStatus) -> str:
+    """Return when the next round is, in the words of the page in Airflow."""
+    if status.state is TieringState.TIERING:
+        return "runs now"
+    if status.state is TieringState.PENDING:
+        return "due now"
     next_round = status.next_round_time
     rests = status.state is TieringState.SCHEDULED and status.records_waiting == 0
     if rests and next_round is not None and next_round <= time.time_ns() // 1_000_000:
-        return "with new records"
+        return "with the next row"
     return output.ago_cell(next_round)

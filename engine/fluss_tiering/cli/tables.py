@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from fluss_tiering.cli.common import options, output
-from fluss_tiering.cli.common.command import Command
+from fluss_tiering.cli.common.command import Command, Group
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.common.security import about_nothing
 from fluss_tiering.cli.lake import lake_place
@@ -24,7 +24,7 @@ from fluss_tiering.model.table_options import LAKE_ENABLED, LAKE_FRESHNESS, chec
 
 _FRESHNESS: Final = LAKE_FRESHNESS.default
 
-app = typer.Typer(help="List, create, describe, alter and drop tables.", no_args_is_help=True)
+app = typer.Typer(help="List, create, describe, alter and drop tables.", no_args_is_help=True, cls=Group)
 
 
 @app.command("list", cls=Command)

@@ -37,3 +37,9 @@ def parse_memory_size(text: str) -> int:
             f"{text!r} is not a size: expected a whole number and a unit (b, kb, mb, gb, tb), for example 10mb",
         )
     return int(match.group(1)) * _BYTES_BY_LABEL[match.group(2)]
+
+
+def memory_size_text(size: int) -> str:
+    """Return a size as users write it, in the largest unit in which it is a whole number, such as `64mb`."""
+    unit = next((each for each in ("tb", "gb", "mb", "kb") if size and size % _BYTES_BY_LABEL[each] == 0), "b")
+    return f"{size // _BYTES_BY_LABEL[unit]}{unit}"

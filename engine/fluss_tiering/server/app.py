@@ -125,7 +125,7 @@ class TieringServer:
         )
         if self._settings.heartbeat_timeout_ms < SAFE_HEARTBEAT_TIMEOUT_MS:
             logger.warning(
-                "heartbeat timeout is short for drivers, which send a heartbeat every 30 s: healthy rounds may fail",
+                "heartbeat timeout is short for drivers, which send one every 30 s: healthy rounds may be interrupted",
                 heartbeat_timeout_ms=self._settings.heartbeat_timeout_ms,
                 expected_at_least_ms=SAFE_HEARTBEAT_TIMEOUT_MS,
             )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic_settings import NoDecode
 
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import FlussTieringError
@@ -15,6 +16,8 @@ from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.server.security.oidc.issuer import checked_url
 from fluss_tiering.server.store.database import checked_store_url
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
+
+_OBJECT: Final = 'expected a JSON object, for example {"type": "rest", "uri": "https://catalog"}'
 
 
 def _memory_size(value: object) -> object:
@@ -51,9 +54,12 @@ def _json_object(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
+        found = json.loads(value)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{error}: expected a JSON object") from error
+        raise ValueError(f"it is not JSON at its character {error.pos + 1}: {_OBJECT}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"it is JSON of another kind: {_OBJECT}")  # noqa: TRY004 - pydantic takes no TypeError
+    return found
 
 
 def _complete_catalog(properties: dict[str, str]) -> dict[str, str]:
@@ -93,7 +99,7 @@ MemorySize = Annotated[int, BeforeValidator(_memory_size), Field(gt=0, le=_LARGE
 """A size in bytes. Users write it as Fluss does, for example 10mb."""
 
 Count = Annotated[int, Field(gt=0, le=_LARGEST)]
-"""A number of things, or of bytes."""
+"""A number of things."""
 
 
 def _simple_values(claims: dict[str, Any]) -> dict[str, Any]:
@@ -119,13 +125,15 @@ Folder = Annotated[Path, BeforeValidator(_folder), AfterValidator(Path.absolute)
 OptionalFile = Annotated[Path | None, BeforeValidator(_file)]
 """The path of a file; None for none."""
 
-CatalogProperties = Annotated[dict[str, str], BeforeValidator(_json_object), AfterValidator(_complete_catalog)]
+CatalogProperties = Annotated[
+    dict[str, str], NoDecode, BeforeValidator(_json_object), AfterValidator(_complete_catalog)
+]
 """The properties of an Iceberg catalog. Users write them as a JSON object."""
 
 StoreUrl = Annotated[SecretStr | None, AfterValidator(_checked_store_url)]
 """The URL of a PostgreSQL database; None for none."""
 
-RequiredClaims = Annotated[dict[str, Any], BeforeValidator(_json_object), AfterValidator(_simple_values)]
+RequiredClaims = Annotated[dict[str, Any], NoDecode, BeforeValidator(_json_object), AfterValidator(_simple_values)]
 """Claims of tokens and what they must be. Users write them as a JSON object."""
 
 IssuerUrl = Annotated[str, AfterValidator(_issuer_url)]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_origin
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fluss_tiering.client.security import VARIABLES
 from fluss_tiering.client.target import DEFAULT_PORT, is_loopback
@@ -34,6 +34,7 @@ from fluss_tiering.server.setting_types import (
     RequiredClaims,
     StoreUrl,
 )
+from fluss_tiering.server.setting_words import expected
 from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES
 from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
@@ -141,10 +142,10 @@ class ServerSettings(BaseSettings):
     folder."""
     kept_rounds: Count = 100
     """The number of rounds that are kept in the history of each table."""
-    max_message_bytes: Count = 16 << 20
-    """The largest size of a request in bytes, which only requests with rows may have. A row has to fit into one."""
-    max_request_bytes: Count = 8 << 20
-    """The largest size in bytes of a request that carries no rows, such as a commit. Requests that do not name all
+    max_message_bytes: MemorySize = 16 << 20
+    """The largest size of a request, which only requests with rows may have. A row has to fit into one."""
+    max_request_bytes: MemorySize = 8 << 20
+    """The largest size of a request that carries no rows, such as a commit. Requests that do not name all
     buckets of a table may have 1 MiB at most, and those without lists 64 KiB."""
     max_concurrent_calls: Count = 2000
     """The largest number of calls that the server answers at once, streams included. Further calls are refused,
@@ -159,10 +160,10 @@ class ServerSettings(BaseSettings):
     max_connections: Count = 2000
     """The largest number of connections to `port`, and at most half of the files that the process may open. One address
     may have half of them. Beyond that, connections are closed that have sent least."""
-    max_untaken_bytes: Count = 512 << 20
-    """The largest size in bytes of all answers together that clients have not taken yet: of streams, and the same
+    max_untaken_bytes: MemorySize = 512 << 20
+    """The largest size of all answers together that clients have not taken yet: of streams, and the same
     again of answers to other calls. Calls wait until there is room."""
-    max_untaken_bytes_per_identity: Count = 128 << 20
+    max_untaken_bytes_per_identity: MemorySize = 128 << 20
     """The same for one identity. It has no effect on a server that does not ask callers who they are."""
     answer_timeout_ms: DurationMs = 120_000
     """How long a client may take for one message of an answer. Then its connection is closed."""
@@ -348,45 +349,22 @@ def load_settings(**given: Any) -> ServerSettings:
     try:
         return ServerSettings(**given)
     except ValidationError as error:
-        wrong = "; ".join(
-            _told_by(each["loc"], given)
-            + _expected(each)
-            # The properties of a catalog may be secrets, all of them or some.
-            + (f", not {each['input']!r}" if len(each["loc"]) == 1 and not isinstance(each["input"], dict) else "")
-            for each in error.errors()
-        )
+        wrong = "; ".join(_wrong(each, given) for each in error.errors())
         raise FlussTieringError(ErrorCode.INVALID_REQUEST, mask_secrets(f"settings of the server: {wrong}")) from error
-    except SettingsError as error:
-        raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, f"settings of the server: {error}: expected a JSON object"
-        ) from error
 
 
-def _expected(error: Mapping[str, Any]) -> str:
-    """Return what a setting should have been, in our words instead of pydantic's where it has words of its own."""
-    limits = error.get("ctx", {})
-    kind = error["type"]
-    if kind.startswith("int_"):
-        return "expected a whole number"
-    if kind.startswith("float_"):
-        return "expected a number"
-    if kind.startswith("bool_"):
-        return "expected true or false"
-    if kind == "greater_than_equal":
-        return f"expected at least {limits['ge']}"
-    if kind == "greater_than":
-        return f"expected more than {limits['gt']}"
-    if kind == "less_than_equal":
-        return f"expected at most {limits['le']}"
-    return str(error["msg"]).removeprefix("Value error, ")
-
-
-def _told_by(place: Sequence[str | int], given: Collection[str]) -> str:
-    """Return how the user named a setting: by its key, or by its variable; nothing if several settings are wrong."""
-    if not place:
-        return ""
-    name = "_".join(map(str, place))
-    return f"{name.replace('_', '-')}: " if place[0] in given else f"{_PREFIX}{name.upper()}: "
+def _wrong(error: Mapping[str, Any], given: Collection[str]) -> str:
+    """Return which setting is wrong, as the user named it, and what was expected instead of its value."""
+    place, value = error["loc"], error["input"]
+    fields = setting_fields()
+    if not place or place[0] not in fields:
+        return str(error["msg"]).removeprefix("Value error, ")
+    name = str(place[0])
+    told = name.replace("_", "-") if name in given else f"{_PREFIX}{name.upper()}"
+    words = expected(fields[name], error)
+    # The properties of a catalog may be secrets, all of them or some.
+    is_shown = get_origin(fields[name].annotation) is not dict and repr(value) not in words
+    return f"{told}: {words}{f', not {value!r}' if is_shown else ''}"
 
 
 def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:

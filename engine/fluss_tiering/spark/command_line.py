@@ -13,9 +13,8 @@ from types import NoneType
 from typing import Any, Final, get_args, get_type_hints
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.memory_size import parse_memory_size
+from fluss_tiering.model.memory_size import memory_size_text, parse_memory_size
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.plural import counted
 
 _ABOUT: Final = "about"
 
@@ -29,8 +28,8 @@ class About:
         help: What the option means, in full sentences.
         metavar: What stands for the value in a help text; None for the option's own name.
         least: The smallest number that is allowed; None for any number.
-        is_size: Whether the value is a number of bytes, which may be written with a unit (see `parse_memory_size`).
         check: Raises a FlussTieringError if the text is not allowed; None if every text is.
+        is_size: Whether the number is one of bytes, which may have a unit.
         always_passed_on: Whether a submit passes the option on, even if it has its default value.
         in_application: Whether the application's own command line has the option.
     """
@@ -39,8 +38,8 @@ class About:
     help: str
     metavar: str | None = None
     least: int | None = None
-    is_size: bool = False
     check: Callable[[str], object] | None = None
+    is_size: bool = False
     always_passed_on: bool = False
     in_application: bool = True
 
@@ -99,23 +98,15 @@ class Option:
         """
         if self.about.check is not None:
             self.about.check(text)
-        if self.about.is_size:
-            return self._parse_size(text)
         # `int` takes 1_000 and spaces, too.
-        is_number = text.isdecimal() or self.type is not int or self.about.least is None
+        is_number = self.about.is_size or text.isdecimal() or self.type is not int or self.about.least is None
         try:
-            value = self.type(text)
+            value = parse_memory_size(text) if self.about.is_size else self.type(text)
         except ValueError:
             is_number, value = False, None
         if not is_number or not self.allows(value):
             raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{text!r} is not {self.expected}")
         return value
-
-    def _parse_size(self, text: str) -> int:
-        size = parse_memory_size(text)
-        if not self.allows(size):
-            raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{text!r} is not {self.expected}")
-        return size
 
     def allows(self, value: Any) -> bool:  # noqa: ANN401 - as the field's type says
         """Return whether the value is at least the smallest one that is allowed."""
@@ -127,7 +118,7 @@ class Option:
         """The numbers that are allowed, in words."""
         least = self.about.least
         if self.about.is_size:
-            return f"a size of {counted(least or 0, 'byte')} or more"
+            return f"a size of at least {memory_size_text(least or 0)}"
         if self.type is int:
             return "a whole number" if least is None else f"a whole number above {least - 1}"
         return "a number" if least is None else f"a number of at least {least}"

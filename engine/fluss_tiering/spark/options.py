@@ -27,7 +27,7 @@ from fluss_tiering.spark.command_line import (
 from fluss_tiering.spark.round.waves import FRESHNESS_IS_LIMIT, time_limit_s
 
 DEFAULT_CLAIM_TIMEOUT_S: Final = 180.0
-"""Longer than the server takes to fail a round whose driver is silent, so that a restarted driver gets its table."""
+"""Longer than the server takes to interrupt a round with a silent driver, so that a restarted driver gets its table."""
 DEFAULT_TABLE_CONCURRENCY: Final = 4
 DEFAULT_MAINTENANCE_INTERVAL: Final = "10min"
 DEFAULT_MAINTENANCE_BYTES: Final = "1gb"
@@ -87,8 +87,7 @@ class TierOptions:
         default=None,
         metadata=about(
             "--max-round-bytes",
-            "The largest number of log bytes that one round reads, for example 512mb. The table is then Pending again "
-            "at once.",
+            "How much of the log one round reads at most, for example 10gb. The table is then Pending again at once.",
             metavar="SIZE",
             least=1,
             is_size=True,
@@ -117,7 +116,7 @@ class TierOptions:
         default=DEFAULT_WORKER_BUFFER_BYTES,
         metadata=about(
             "--worker-buffer-bytes",
-            "How many bytes of changes of a primary-key table a task holds in memory, for example 64mb. More go to its "
+            "How much of the changes of a primary-key table a task holds in memory, for example 64mb. More go to its "
             "local disk. A Python worker takes about 500 MiB beside three times this size.",
             metavar="SIZE",
             least=1 << 20,

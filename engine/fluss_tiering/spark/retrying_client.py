@@ -12,7 +12,7 @@ from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.runtime import SYSTEM, Event, Runtime
 
 _UNAVAILABLE_TIMEOUT_S: Final = 60.0
-"""Half of the time after which the server fails a round that sends no heartbeats."""
+"""Half of the time after which the server interrupts a round that sends no heartbeats."""
 
 
 class RetryingClient(TieringClient):

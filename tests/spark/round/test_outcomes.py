@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from spark_support import Tiering, named
 
@@ -11,6 +13,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
+from fluss_tiering.spark.command_line import options_of
+from fluss_tiering.spark.maintenance_options import MaintainOptions
 from fluss_tiering.spark.options import OPTIONS, TierOptions, parse_arguments
 from fluss_tiering.spark.round.progress import outcome_text
 from fluss_tiering.spark.submit import application_arguments
@@ -152,9 +156,9 @@ def test_an_unknown_table_ends_the_application_with_a_message(tiering: Tiering, 
         ([], "--server"),
         (["--server", "h:1"], "DATABASE.TABLE"),
         (["--server", "h:1", "orders"], "'orders' is not a table path"),
-        (["--server", "h:1", "--max-round-bytes", "0", "db.t"], "'0' is not a size of 1 byte or more"),
-        (["--server", "h:1", "--max-round-bytes", "1_000", "db.t"], "'1_000' is not a size"),
-        (["--server", "h:1", "--table-concurrency", "1_000", "db.t"], "'1_000' is not a whole number above 0"),
+        (["--server", "h:1", "--max-round-bytes", "0", "db.t"], "'0' is not a size of at least 1b"),
+        (["--server", "h:1", "--max-round-bytes", "1_000", "db.t"], "'1_000' is not a size: expected a whole number"),
+        (["--server", "h:1", "--worker-buffer-bytes", "1kb", "db.t"], "'1kb' is not a size of at least 1mb"),
         (["--server", "h:1", "--table-concurrency", " 5 ", "db.t"], "' 5 ' is not a whole number above 0"),
         (["--server", "h:1", "--claim-timeout", "nan", "db.t"], "'nan' is not a number of at least 0"),
         (["--server", "h:1", "--max-round-duration", "long", "db.t"], "for example 3min or 3 minutes, or freshness"),
@@ -201,6 +205,16 @@ def test_the_command_line_says_all_that_the_options_hold():
     assert all(getattr(options, each.name) != each.default for each in OPTIONS.values() if each.name != "master")
     assert parse_arguments(application_arguments(options)) == options
     assert parse_arguments(application_arguments(few)) == few
+
+
+@pytest.mark.parametrize("kind", [TierOptions, MaintainOptions])
+def test_options_of_bytes_take_units(kind):
+    sizes = [each for each in options_of(kind).values() if "bytes" in each.name]
+    assert sizes
+    for each in sizes:
+        assert each.parse("5 mb") in (5 << 20, "5 mb")
+        assert each.about.metavar == "SIZE"
+        assert re.search(r"\d[mg]b", each.about.help)
 
 
 def test_outcomes_in_one_line(tiering: Tiering):

@@ -182,13 +182,15 @@ def test_a_log_is_cut_into_parts_of_like_length(start, end, size, expected):
 
 
 def test_options_may_be_written_in_any_case_and_have_defaults():
-    options = SourceOptions.read({"TABLE": "db.t", "maxpartitionbytes": "7"}, {"FLUSS_TIERING_SERVER": "there:1"})
-    assert (options.table, options.max_partition_bytes, options.server) == ("db.t", 7, "there:1")
+    options = SourceOptions.read({"TABLE": "db.t", "maxpartitionbytes": "7 kb"}, {"FLUSS_TIERING_SERVER": "there:1"})
+    assert (options.table, options.max_partition_bytes, options.server) == ("db.t", 7 << 10, "there:1")
     assert SourceOptions.read({"table": "db.t"}, {}).server == "127.0.0.1:9133"
     assert not options.accepts_filters
 
 
-@pytest.mark.parametrize("options", [{}, {"table": ""}, {"table": "t", "maxPartitionBytes": "0"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"table": ""}, {"table": "t", "maxPartitionBytes": "0"}, {"table": "t", "maxPartitionBytes": "1xb"}]
+)
 def test_wrong_options_are_refused(options):
     with pytest.raises(FlussTieringError, match='option "'):
         SourceOptions.read(options, {})

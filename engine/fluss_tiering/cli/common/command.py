@@ -1,25 +1,20 @@
-"""The class of the commands: their help is in plain words, and an option that is given twice is a slip."""
+"""The classes of commands and their groups: help and errors in plain words. An option that is given twice is a slip."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from fluss_tiering.cli.common import help_words
-from fluss_tiering.client.misspelled import meant
+from fluss_tiering.cli.common import help_words, usage_words
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _SAID_BY_OTHERS: Final = frozenset({"A", "A,B", "DURATION", "FOLDER", "SIZE", "[ID@]HOST:PORT"})
 """The values whose own check names an empty one, and says more about what is expected."""
-
-
-_OF_PYDANTIC: Final = "Input should be "
-_VALUE_ERROR: Final = "Value error, "
-"""What pydantic puts before the message of another error."""
 
 
 class Command(TyperCommand):
@@ -36,12 +31,8 @@ class Command(TyperCommand):
             FlussTieringError: INVALID_REQUEST if an option that takes one value is given twice, since the command would
                 take the last one and say nothing about the others; or if a value is empty.
         """
-        try:
+        with _in_our_words({}):
             given, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        except Exception as error:
-            if hasattr(error, "possibilities"):
-                self._suggest(error, ctx)
-            raise
         check_not_empty(order, given)
         for parameter, times in Counter(order).items():
             if times > 1 and isinstance(parameter, TyperOption) and not (parameter.multiple or parameter.is_flag):
@@ -50,25 +41,8 @@ class Command(TyperCommand):
                     ErrorCode.INVALID_REQUEST,
                     f"{option} is given {times} times: expected {option} {parameter.metavar} once",
                 )
-        try:
+        with _in_our_words(given):
             return super().parse_args(ctx, args)
-        except Exception as error:
-            # typer keeps the type of the error to itself, and takes the words for it from pydantic.
-            wrong = getattr(error, "param", None)
-            message = str(getattr(error, "message", ""))
-            if message.startswith(_VALUE_ERROR):
-                error.message = message.removeprefix(_VALUE_ERROR)  # type: ignore[attr-defined]
-            if isinstance(wrong, TyperOption) and message.startswith(_OF_PYDANTIC):
-                expected = help_words.expected_number(wrong)
-                if expected:
-                    error.message = f"{given[wrong.name]!r} is not {expected}"  # type: ignore[attr-defined]
-            raise
-
-    def _suggest(self, error: Any, ctx: Any) -> None:  # noqa: ANN401
-        known = [option for each in self.get_params(ctx) for option in each.opts]
-        suggest(error, known)
-        if error.option_name == "--server" and "--port" in known:
-            error.message += ". This command starts a server: --host and --port say where it listens"
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401
         """Return the words of the usage behind the name of the command."""
@@ -93,12 +67,49 @@ class Command(TyperCommand):
                     formatter.write_dl(rows)
 
 
-def suggest(error: Any, known: Iterable[str]) -> None:  # noqa: ANN401 - a type that typer keeps to itself
-    """Let an error about an unknown option name the one that is nearly the same, in place of typer's far guesses."""
-    near = meant(error.option_name, [each for each in known if each.startswith("--")])
-    error.possibilities = []
-    if near is not None:
-        error.message += f". Did you mean {near}?"
+class Group(TyperGroup):
+    """A group of commands."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        name_values(self.params)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Read the words before the command and its name."""
+        try:
+            with _in_our_words({}):
+                given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        except Exception as error:
+            # typer keeps the type of the error to itself.
+            option = getattr(error, "option_name", None)
+            if option is not None and hasattr(error, "message") and (names := self._command_with(option, args)):
+                error.message += f". It stands behind the command: {ctx.command_path} {' '.join(names)} {option} ..."
+            raise
+        check_not_empty(order, given)
+        with _in_our_words(given):
+            return super().parse_args(ctx, args)
+
+    def _command_with(self, option: str, args: list[str]) -> list[str]:
+        """Return the names of the command that is among the words; none if there is none, or none with the option."""
+        found: Any = self
+        names: list[str] = []
+        for word in args:
+            inner = getattr(found, "commands", {}).get(word)
+            if inner is not None:
+                found = inner
+                names.append(word)
+        return names if names and any(option in each.opts for each in found.params) else []
+
+
+@contextmanager
+def _in_our_words(given: Mapping[str, Any]) -> Iterator[None]:
+    """Refuse a wrong command line in our words: see `usage_words.reword`."""
+    try:
+        yield
+    except Exception as error:
+        # typer keeps the types of its errors to itself.
+        usage_words.reword(error, given)
+        raise
 
 
 def check_not_empty(parameters: Iterable[Any], given: Mapping[str, Any]) -> None:
@@ -136,12 +147,7 @@ def _has_own_error(parameter: Any) -> bool:  # noqa: ANN401
 
 
 def name_values(parameters: list[Any]) -> None:
-    """Give each option that takes a value a word for it, and each argument the name that its help has.
-
-    Typer would show the name of a type or of a parameter of Python.
-    """
+    """Give each option that takes a value a word for it. Typer would show the name of a type of Python."""
     for each in parameters:
         if isinstance(each, TyperOption):
             each.metavar = help_words.value(each) or None
-        else:
-            each.metavar = each.metavar or each.name.upper()

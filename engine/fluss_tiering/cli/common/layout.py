@@ -31,7 +31,7 @@ class Heading:
 
     Attributes:
         title: The text of the title, without markup.
-        numeric: Whether the column is aligned to the right and never broken over lines.
+        numeric: Whether the column is aligned to the right. Its numbers are never broken over lines.
         spare: Greater than 0 if a narrow terminal may leave the column out. The greatest is left out first.
     """
 
@@ -69,7 +69,7 @@ def lay_out(headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: i
     columns = [[Text(heading.title), *(row[number] for row in texts)] for number, heading in enumerate(headings)]
     whole = [max(_width(text) for text in column) for column in columns]
     least = [
-        whole[number] if heading.numeric else max(_least_width(text) for text in column)
+        max([_least_width(column[0]), *map(_width if heading.numeric else _least_width, column[1:])])
         for number, (heading, column) in enumerate(zip(headings, columns, strict=True))
     ]
     least[0] = max(least[0], min(whole[0], width * 2 // 5))
@@ -110,7 +110,8 @@ def side_by_side(
     for number, width in zip(shown, widths, strict=True):
         heading = headings[number]
         table.add_column(
-            Text(heading.title),
+            # The title of a column of numbers may be broken, but no number.
+            Text(heading.title, no_wrap=False),
             justify="right" if heading.numeric else "left",
             overflow="fold",
             no_wrap=heading.numeric,

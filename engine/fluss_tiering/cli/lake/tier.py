@@ -77,24 +77,25 @@ def _parameter(option: Option) -> inspect.Parameter:
     shown = typer.Option(
         option.about.flag,
         help=option.about.help,
+        min=None if option.about.is_size else option.about.least,
+        parser=_parser(option) if option.about.is_size else None,
         metavar=option.about.metavar,
-        **({"parser": _size_of(option)} if option.about.is_size else {"min": option.about.least}),
     )
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[kind, shown]
     )
 
 
-def _size_of(option: Option) -> Callable[[str | int], int]:
-    """Return a parser of an option that is a size. typer also gives it the default."""
+def _parser(option: Option) -> Callable[[str], Any]:
+    """Return a parser of an option's values whose errors name the option."""
 
-    def size(given: str | int) -> int:
+    def parse(text: str) -> Any:  # noqa: ANN401 - as the option's type says
         try:
-            return option.parse(str(given))  # type: ignore[no-any-return]
+            return option.parse(text)
         except FlussTieringError as error:
             raise FlussTieringError(error.code, f"{option.about.flag}: {error.message}") from None
 
-    return size
+    return parse
 
 
 @_with_options

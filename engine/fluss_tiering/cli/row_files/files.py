@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -99,19 +99,33 @@ def _csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
 
 
 def row_count(path: Path) -> int | None:
-    """Return the number of rows of a Parquet file, or None for a CSV file, which does not store it."""
+    """Return the number of rows of a Parquet file, or None for a CSV file, which does not store it.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if there is no such file, or if its rows cannot be counted.
+    """
     with _errors_name(path):
-        return pa.parquet.read_metadata(path).num_rows if _kind(path) == _PARQUET else None
+        if _kind(path) == _PARQUET:
+            return int(pa.parquet.read_metadata(path).num_rows)
+        if path != STANDARD_INPUT:
+            path.stat()
+        return None
+
+
+def refuse_null_values_of_parquet(files: Iterable[Path]) -> None:
+    """Raise INVALID_REQUEST if a file is no CSV file, for which texts cannot mean NULL."""
+    for file in files:
+        if _kind(file) == _PARQUET:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"--null-value is for CSV files, and {file} is a Parquet file, in which NULL differs from each text: "
+                "leave out --null-value; nothing was written",
+            )
 
 
 def _convert(null_values: list[str]) -> pa.csv.ConvertOptions:
     # As in PostgreSQL's COPY, what is in quotes is never NULL. Otherwise an empty text could not be told from NULL.
     return pa.csv.ConvertOptions(null_values=null_values, strings_can_be_null=True, quoted_strings_can_be_null=False)
-
-
-def is_parquet(path: Path) -> bool:
-    """Return whether a file is a Parquet file by its name. Raises INVALID_REQUEST if it is none, and no CSV file."""
-    return _kind(path) == _PARQUET
 
 
 def _kind(path: Path) -> str:
@@ -122,6 +136,8 @@ def _kind(path: Path) -> str:
             f"{path} does not end with {_PARQUET} or {_CSV}: expected a Parquet or a CSV file, "
             "or - for CSV from standard input",
         )
+    if path != STANDARD_INPUT and path.is_dir():
+        raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{path} is a folder: expected a file")
     return kind
 
 
@@ -137,11 +153,15 @@ def _check_names(schema: pa.Schema) -> None:
 def _errors_name(path: Path, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
-        if isinstance(error, pa.ArrowInvalid) and str(error) == _NO_LINE:
+    except FileNotFoundError as error:
+        raise FlussTieringError(code, f"there is no file {path}: check the path") from error
+    except OSError as error:
+        # The words of pyarrow name the file and the cause twice.
+        reason = os.strerror(error.errno) if error.errno is not None else str(error)
+        raise FlussTieringError(code, f"cannot read {path}: {reason}") from error
+    except pa.ArrowException as error:
+        if str(error) == _NO_LINE:
             raise FlussTieringError(
                 code, f"{path} is empty: expected a first line with the names of the columns"
             ) from error
-        # pyarrow says the number of the system's error twice, and the path once more.
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-        raise FlussTieringError(code, f"cannot read {path}: {reason}") from error
+        raise FlussTieringError(code, f"cannot read {path}: {error}") from error

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fluss_tiering.cli.common import options, output
-from fluss_tiering.cli.common.command import Command
+from fluss_tiering.cli.common.command import Command, Group
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.security.roles import ALL_TABLES, Grant
@@ -17,7 +17,9 @@ from fluss_tiering.server.security.tokens import PRIVATE, StaticToken, TokenFile
 from fluss_tiering.storage.files import reporting_os_errors, write_durably
 
 app = typer.Typer(
-    help="Make, list and revoke the tokens by which callers of a server prove who they are.", no_args_is_help=True
+    help="Make, list and revoke the tokens by which callers of a server prove who they are.",
+    no_args_is_help=True,
+    cls=Group,
 )
 
 _File = Annotated[

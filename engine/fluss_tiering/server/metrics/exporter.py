@@ -87,8 +87,9 @@ class ServerMetrics:
             reason = error.strerror if isinstance(error, OSError) else None
             raise FlussTieringError(
                 ErrorCode.UNAVAILABLE,
-                f"cannot export metrics on {host}:{port}: {reason or error}; if another program has the port, choose "
-                "a free one with -D metrics-port=PORT, or export no metrics with -D metrics-enabled=false",
+                f"cannot export metrics on {host}:{port}: {reason or error}; if another server or program has the "
+                "port, stop it, choose a free port with -D metrics-port=PORT, or export no metrics with "
+                "-D metrics-enabled=false",
             ) from error
         thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), name="metrics", daemon=True)
         thread.start()

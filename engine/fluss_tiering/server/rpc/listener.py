@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import grpc
@@ -44,15 +44,6 @@ KEEPALIVE_OPTIONS: Final = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
-
-_ADVICE: Final[Mapping[int | None, str]] = {
-    errno.EADDRINUSE: (
-        "another program has this port, perhaps a tiering server that runs already: end it, or choose a free port with "
-        "--port, and name it to clients with -s HOST:PORT or in the variable FLUSS_TIERING_SERVER"
-    ),
-    errno.EACCES: "this user may not listen on this port: choose one above 1023 with --port",
-}
-"""What to do if the server cannot listen, by the number of the system's error."""
 
 _STREAMS_BEYOND: Final = 100
 
@@ -227,18 +218,28 @@ def _listen(server: grpc.aio.Server, host: str, port: int, tls: ServerTls | None
     except RuntimeError:
         bound = 0
     if bound == 0:
-        why = _why_not(host, port)
-        reason = why.strerror if why else "no address could be bound"
-        advice = _ADVICE.get(why.errno if why else None, "check that the address belongs to this machine")
-        raise FlussTieringError(
-            ErrorCode.UNAVAILABLE,
-            f"cannot listen on {address}: {reason}; {advice}",
-        )
+        raise FlussTieringError(ErrorCode.UNAVAILABLE, f"cannot listen on {address}: {_advice(_why_not(host, port))}")
     return bound
 
 
+def _advice(error: OSError | None) -> str:
+    """Return why nothing can listen on an address, and what to do about it."""
+    if error is None:
+        return "no address could be bound; check that the address belongs to this machine"
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{error.strerror}; another server, perhaps this one, runs on that port already: stop it, or choose "
+            "another port with --port, and name it to clients with -s HOST:PORT or in the variable FLUSS_TIERING_SERVER"
+        )
+    if error.errno == errno.EACCES:
+        return (
+            f"{error.strerror}; ports below 1024 are for the administrator of the machine: choose another with --port"
+        )
+    return f"{error.strerror}; check that the address belongs to this machine, or choose another with --host"
+
+
 def _why_not(host: str, port: int) -> OSError | None:
-    """Return the system's error if nothing can listen on an address; None if something can. gRPC's does not help."""
+    """Return why the system lets nothing listen on an address; None if it does. gRPC's words do not help."""
     try:
         for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             with socket.socket(family, kind) as tried:

@@ -12,7 +12,7 @@ class TieringPolicy:
     """The rules of tiering, the same for all tables of a server.
 
     Attributes:
-        heartbeat_timeout_ms: A round that sends no heartbeat for this long fails, in milliseconds.
+        heartbeat_timeout_ms: A round that sends no heartbeat for this long is interrupted, in milliseconds.
         backoff: How long failed tables wait before their next round.
         kept_rounds: How many ended rounds the history of each table keeps.
         max_round_ms: How long a round may run, however many heartbeats it sends, in milliseconds.

@@ -20,7 +20,7 @@ from fluss_tiering.model.tiering import Claim, HeartbeatEntry, StatusChanges, Ti
 from fluss_tiering.spark.runtime import SYSTEM, Runtime
 
 HEARTBEAT_INTERVAL_S: Final = 30.0
-"""A quarter of the time after which the server fails a round that sends no heartbeats."""
+"""A quarter of the time after which the server interrupts a round that sends no heartbeats."""
 _RETRY_S: Final = 5.0
 
 logger = logging.getLogger(__name__)

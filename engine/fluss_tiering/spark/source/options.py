@@ -19,6 +19,7 @@ from fluss_tiering.client.security import (
     ClientSecurity,
 )
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.memory_size import parse_memory_size
 
 SERVER_VARIABLE: Final = "FLUSS_TIERING_SERVER"
 DEFAULT_MAX_PARTITION_BYTES: Final = 64 << 20
@@ -86,7 +87,7 @@ class SourceOptions:
         return cls(
             server=given.get("server") or environment.get(SERVER_VARIABLE) or DEFAULT_TARGET,
             table=table,
-            max_partition_bytes=_positive("maxPartitionBytes", given, DEFAULT_MAX_PARTITION_BYTES),
+            max_partition_bytes=_size("maxPartitionBytes", given, DEFAULT_MAX_PARTITION_BYTES),
             accepts_filters=given.get("acceptsfilters") == "true",
             security=ClientSecurity.from_environment({**environment, **_variables(given)}),
         )
@@ -118,12 +119,16 @@ def _variables(given: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _positive(name: str, given: Mapping[str, str], default: int) -> int:
+def _size(name: str, given: Mapping[str, str], default: int) -> int:
     text = given.get(name.lower())
     if text is None:
         return default
-    if not text.isdecimal() or int(text) == 0:
+    try:
+        size = parse_memory_size(text)
+    except FlussTieringError as error:
+        raise FlussTieringError(error.code, f'option "{name}": {error.message}') from None
+    if not size:
         raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, f'option "{name}" is {text!r}: expected a number of bytes, 1 or more'
+            ErrorCode.INVALID_REQUEST, f'option "{name}" is {text!r}: expected a size above 0, for example 64mb'
         )
-    return int(text)
+    return size
