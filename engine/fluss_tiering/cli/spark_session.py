@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from fluss_tiering.cli import output
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark import submit
+from fluss_tiering.spark.versions import packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ResultT = TypeVar("ResultT")
+
+_CACHES: Final = (".ivy2.5.2", ".ivy2")
+"""Where in the home folder Spark keeps packages: since Spark 4.0, and before."""
 
 
 @contextmanager
@@ -32,8 +37,16 @@ def spark_session(master: str) -> Iterator[SparkSession]:
 
 def print_start(master: str) -> None:
     """Say that Spark starts, which takes some seconds, and minutes if it has to download its packages."""
-    download = "" if "spark.jars" in submit.spark_conf() else ". The first start downloads its packages"
+    download = ". It downloads its packages first" if _has_to_download() else ""
     output.print_progress(f"Starting Spark with the master {master}{download} …")
+
+
+def _has_to_download() -> bool:
+    """Return whether Spark finds a package that it needs neither among its jars nor in its cache of packages."""
+    if "spark.jars" in submit.spark_conf():
+        return False
+    jars = [f"{group}_{name}-{version}.jar" for group, name, version in (each.split(":") for each in packages())]
+    return not any(all((Path.home() / cache / "jars" / jar).is_file() for jar in jars) for cache in _CACHES)
 
 
 def each_table(what: str, tables: Iterable[TableInfo], do: Callable[[TableInfo], ResultT]) -> list[ResultT]:
