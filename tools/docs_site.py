@@ -31,6 +31,8 @@ _LINK: Final = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s#:]+)(?P
 _BEHAVIOUR: Final = "reference/behaviour.md"
 # A paragraph that says what only the site shows.
 _FOR_THE_REPOSITORY: Final = re.compile(r"^In the repository (?:.+\n)+\n", re.MULTILINE)
+# A sample of what a command prints as a table, with a rule below the headings.
+_SAMPLE: Final = re.compile(r"^ *```text\n(?:(?! *```).*\n)*?.*───", re.MULTILINE)
 _log = logging.getLogger("mkdocs.hooks.docs_site")
 
 
@@ -58,6 +60,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     del config
     text = _LINK.sub(link, _FOR_THE_REPOSITORY.sub("", markdown))
+    text = _SAMPLE.sub(lambda match: match[0].replace("```text", "``` { .text .rows }", 1), text)
     return behaviour.with_folded_columns(text) if uri == _BEHAVIOUR else text
 
 
