@@ -14,6 +14,7 @@ from typing import Final
 ROW: Final = re.compile(
     r"^\| (?P<number>[LSK]\d{1,2}|#\d{4}) \| (?P<text>[^|]+) \| (?P<where>[^|]+) \|(?P<shown>[^|\n]*)\|$", re.MULTILINE
 )
+_HEADINGS: Final = re.compile(r"^\| # \| ([^|]+) \|.*\n\|---\|---\|.*$", re.MULTILINE)
 _CITED: Final = re.compile(r"\b[LSK]\d{1,2}\b|(?<=Fluss )#\d{4}\b")
 _NAMED_TESTS: Final = 3
 _PACKAGE: Final = Path("engine", "fluss_tiering")
@@ -31,6 +32,20 @@ def fill_in(page: str, root: Path) -> str:
         return f"| {match['number']} | {match['text']} | {match['where']} | {cell} |"
 
     return ROW.sub(row, page)
+
+
+def with_folded_columns(page: str) -> str:
+    """The page with two columns instead of four: the names of files and tests are folded up below what they are about.
+
+    On a web page, these long names would leave the sentences a narrow column.
+    """
+
+    def row(match: re.Match[str]) -> str:
+        more = f"Implemented in {match['where'].strip()}. Shown by {match['shown'].strip()}."
+        folded = f"<details><summary>Code and tests</summary>{more}</details>"
+        return f"| {match['number']} | {match['text']} {folded} |"
+
+    return ROW.sub(row, _HEADINGS.sub("| # | behaviour |\n|---|---|", page))
 
 
 @cache

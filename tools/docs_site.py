@@ -17,6 +17,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+import behaviour
+
 _ROOT: Final = Path(__file__).resolve().parents[1]
 # Page of the site -> file of the repository.
 _ROOT_PAGES: Final = {
@@ -26,8 +28,11 @@ _ROOT_PAGES: Final = {
     "project/security.md": "SECURITY.md",
 }
 _LINK: Final = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
+_BEHAVIOUR: Final = "reference/behaviour.md"
 # A paragraph that says what only the site shows.
 _FOR_THE_REPOSITORY: Final = re.compile(r"^In the repository (?:.+\n)+\n", re.MULTILINE)
+# A sample of what a command prints as a table, with a rule below the headings.
+_SAMPLE: Final = re.compile(r"^ *```text\n(?:(?! *```).*\n)*?.*───", re.MULTILINE)
 _log = logging.getLogger("mkdocs.hooks.docs_site")
 
 
@@ -54,7 +59,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"[{match['text']}]({posixpath.relpath(shown, posixpath.dirname(uri) or '.')}{match['anchor'] or ''})"
 
     del config
-    return _LINK.sub(link, _FOR_THE_REPOSITORY.sub("", markdown))
+    text = _LINK.sub(link, _FOR_THE_REPOSITORY.sub("", markdown))
+    text = _SAMPLE.sub(lambda match: match[0].replace("```text", "``` { .text .rows }", 1), text)
+    return behaviour.with_folded_columns(text) if uri == _BEHAVIOUR else text
 
 
 def _site_uri(target: str) -> str | None:

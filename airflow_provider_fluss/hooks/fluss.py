@@ -149,7 +149,7 @@ class FlussHook(BaseHook):
         except AirflowNotFoundException as error:
             if not await sync_to_async(is_not_defined)(self.fluss_conn_id):
                 raise UnreachableConnectionError(self.fluss_conn_id) from error
-            raise _undefined(self.fluss_conn_id) from error
+            raise _undefined(self.fluss_conn_id) from None
 
     def _connection(self) -> Connection:
         try:
@@ -157,7 +157,7 @@ class FlussHook(BaseHook):
         except AirflowNotFoundException as error:
             if not is_not_defined(self.fluss_conn_id):
                 raise UnreachableConnectionError(self.fluss_conn_id) from error
-            raise _undefined(self.fluss_conn_id) from error
+            raise _undefined(self.fluss_conn_id) from None
 
     def get_conn(self) -> TieringClient:
         """Return a client of the server. Airflow calls this method by this name."""

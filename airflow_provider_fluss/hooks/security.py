@@ -84,7 +84,7 @@ class ConnectionSecurity:
             security = ClientSecurity.from_environment({**self.environment(), _TOKEN: self.token or ""})
             token = security.read_token()
         except FlussTieringError as error:
-            raise wrong.told_by(error) from error
+            raise wrong.told_by(error) from None
         if token and not (self.tls or self.allow_insecure or target.is_loopback):
             raise wrong(
                 f"a token, but tls is not set in its extra: the token would be sent to {target.address} for everybody "

@@ -150,7 +150,7 @@ class EngineSubmitOperator(SparkSubmitOperator):
             # Spark's provider would submit to YARN.
             raise AirflowFailException(
                 f"Connection {self.conn_id!r} is not defined: add a connection of the type 'spark' with this id"
-            ) from error
+            ) from None
         program = self._spark_binary or connection.extra_dejson.get("spark-binary", "spark-submit")
         if shutil.which(program, path=(self.env_vars or {}).get("PATH")) is None:
             raise AirflowFailException(

@@ -114,9 +114,9 @@ def acquire_lease(
             token = _token(client, lease, paths, duration_ms, submit=_submit_state(context), log=log)
     except FlussTieringError as error:
         if error.code in WRONG_TABLES:
-            raise AirflowFailException(str(error)) from error
+            raise AirflowFailException(str(error)) from None
         if error.code in _REFUSED:
-            raise AirflowFailException(f"Connection {fluss_conn_id!r}: {trouble(error)}") from error
+            raise AirflowFailException(f"Connection {fluss_conn_id!r}: {trouble(error)}") from None
         raise
     return LeaseHandle(lease, token, tuple(map(str, paths)), duration_ms, fluss_conn_id)
 
@@ -212,10 +212,10 @@ class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):
         try:
             lease = LeaseHandle.from_xcom(self.lease, ti.dag_id, ti.run_id)
         except MalformedLeaseError as error:
-            raise AirflowFailException(f"There is no lease to release. {error}") from error
+            raise AirflowFailException(f"There is no lease to release. {error}") from None
         except ValueError as error:
             if is_doubtful:
-                raise AirflowFailException(f"There was no lease to tier under. {error}") from error
+                raise AirflowFailException(f"There was no lease to tier under. {error}") from None
             self.log.warning("Nothing to release. %s", error)
             return
         judgement = None
@@ -230,7 +230,7 @@ class FlussReleaseKvSnapshotLeaseOperator(BaseOperator):
                 raise
             raise AirflowSkipException(
                 f"Lease {lease.lease_id} was not released. It ends when it expires: {error.message}"
-            ) from error
+            ) from None
         if judgement is not None:
             _fail_unless_tiered(judgement)
             self.log.info("%s, so the run has done its work", judgement.message)

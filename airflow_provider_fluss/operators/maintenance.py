@@ -111,7 +111,7 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
         try:
             return self.options(server, tables)
         except FlussTieringError as error:
-            raise AirflowFailException(error.message) from error
+            raise AirflowFailException(error.message) from None
 
 
 class FlussMaintainOperator(FlussMaintenanceOperator):

@@ -124,7 +124,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             lease = self._handle = LeaseHandle.from_xcom(self.lease, context["ti"].dag_id, context["ti"].run_id)
             self._first_token = lease.attempt_token
         except ValueError as error:
-            raise AirflowFailException(f"There is no lease to tier under. {error}") from error
+            raise AirflowFailException(f"There is no lease to tier under. {error}") from None
         ti = context["ti"]
         self._key = TaskInstanceKey.of(ti)
         self._is_last_try = ti.try_number > ti.max_tries
@@ -177,7 +177,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
                 **option_values({name: getattr(self, name) for name in ARGUMENTS}),
             )
         except FlussTieringError as error:
-            raise AirflowFailException(error.message) from error
+            raise AirflowFailException(error.message) from None
         try:
             self.prepare(submit.APPLICATION, submit.application_arguments(options), lease.fluss_conn_id)
         except AirflowFailException as error:

@@ -256,7 +256,7 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
         try:
             return LeaseHandle.from_xcom(self.lease, ti.dag_id, ti.run_id)
         except ValueError as error:
-            raise AirflowFailException(f"There is no lease to wait for. {error}") from error
+            raise AirflowFailException(f"There is no lease to wait for. {error}") from None
 
     def _fail(self, verdict: Verdict, message: str) -> NoReturn:
         # The next try would find the same outcome, unless a server or a task that is not watched changes it.

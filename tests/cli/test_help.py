@@ -216,3 +216,18 @@ def test_no_option_is_suggested_that_has_nothing_to_do_with_the_wrong_one(comman
     assert answer.code == 2
     assert f"No such option: {option}" in told(answer)
     assert "Possible options" not in told(answer)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in paths() if path == () or not hasattr(found(path), "commands")], ids=" ".join
+)
+def test_the_page_has_every_option_of_the_help(command, path):
+    title = f"\n## {' '.join(path) or 'Global options'}\n"
+    section = PAGE.read_text().split(title, 1)[1].split("\n## ", 1)[0]
+    of_page = [
+        re.findall("`(-[^`]+)`", line.split(" | ")[0]) for line in section.splitlines() if line.startswith("| `-")
+    ]
+    of_help = re.findall("^  (-[^ ,]+(?:(?:, | / )--[^ ]+)?)", command(*path, "--help").out, re.M)
+    assert {frozenset(names) for names in of_page} == {
+        frozenset(re.split(", | / ", names)) for names in of_help if "--help" not in names
+    }

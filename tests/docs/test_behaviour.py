@@ -40,3 +40,13 @@ def test_pages_that_are_made_from_the_code_are_current() -> None:
         timeout=60,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_site_shows_two_columns_and_folds_the_others() -> None:
+    shown = behaviour.with_folded_columns(PAGE)
+    rows = [line for line in shown.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {3}
+    for row in behaviour.ROW.finditer(PAGE):
+        (folded,) = [line for line in rows if line.startswith(f"| {row['number']} |")]
+        assert all(row[part].strip() in folded for part in ("text", "where", "shown"))
+    assert shown.count("<details>") == shown.count("</details>") == len(NUMBERS)

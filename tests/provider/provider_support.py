@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,3 +102,8 @@ class Driver:
         entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, error, interrupted=interrupted)
         answer = self._client.heartbeat(failed=[entry])
         assert not answer.failed_errors
+
+
+def is_shown_alone(error: BaseException) -> bool:
+    """Whether the log of a task shows an error without the errors that led to it."""
+    return "".join(traceback.format_exception(error)).count("Traceback (most recent call last)") == 1

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG, task_group
+from provider_support import is_shown_alone
 from structlog.testing import capture_logs
 
 from airflow_provider_fluss.operators.lease import (
@@ -222,8 +223,9 @@ def test_a_log_table_needs_no_snapshot_and_goes_on(client, new_table, acquire):
     ],
 )
 def test_wrong_tables_are_named_and_not_tried_again(server, context, tables, named):
-    with pytest.raises(AirflowFailException, match=named):
+    with pytest.raises(AirflowFailException, match=named) as failed:
         FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=tables).execute(context())
+    assert is_shown_alone(failed.value)
 
 
 @pytest.mark.parametrize(
@@ -251,8 +253,9 @@ def test_a_lease_duration_may_be_a_text(new_table, acquire):
 @pytest.mark.parametrize("wrong", [{"attempt_token": True}, {"tables": ["nodot"]}, {"lease_id": "x" * 5000}])
 def test_release_of_a_malformed_lease_fails_and_is_not_tried_again(new_table, acquire, release, wrong):
     lease = acquire(new_table())
-    with pytest.raises(AirflowFailException, match=f"found {next(iter(wrong))}"):
+    with pytest.raises(AirflowFailException, match=f"found {next(iter(wrong))}") as failed:
         release({**lease, **wrong})
+    assert is_shown_alone(failed.value)
 
 
 @pytest.mark.parametrize("value", ["TRUE", "True"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from provider_support import is_shown_alone
 
 from airflow_provider_fluss.operators.maintenance import (
     FlussCompactOperator,
@@ -126,8 +127,9 @@ def test_every_argument_of_its_own_is_templated(operator):
 )
 def test_what_no_retry_can_mend_fails_at_once(server, spark, context, operator, arguments, message, tmp_path):
     spark("")
-    with pytest.raises((AirflowFailException, ValueError), match=message):
+    with pytest.raises((AirflowFailException, ValueError), match=message) as failed:
         operator(**{"task_id": "maintain", "tables": ["db.a"], **arguments}).execute(context("maintain"))
+    assert is_shown_alone(failed.value)
     assert not (tmp_path / "calls.json").exists()
 
 

@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse
+from provider_support import is_shown_alone
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.triggers import tiered
@@ -52,8 +53,9 @@ def test_an_outage_of_the_api_server_is_tried_again(supervisor, answer):  # D61,
 @pytest.mark.parametrize("answer", [NOT_FOUND, AirflowRuntimeError(NOT_FOUND)])
 def test_a_connection_that_is_not_defined_is_not_tried_again(supervisor, answer):  # D67
     supervisor(answer)
-    with pytest.raises(AirflowFailException, match=r"^Connection 'other' is not defined: "):
+    with pytest.raises(AirflowFailException, match=r"^Connection 'other' is not defined: ") as raised:
         FlussHook("other").get_client()
+    assert is_shown_alone(raised.value)
 
 
 LEASE = {

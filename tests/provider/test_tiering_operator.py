@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
-from provider_support import Driver, dead_driver
+from provider_support import Driver, dead_driver, is_shown_alone
 
 from airflow_provider_fluss.operators.engine_submit import spark_cause
 from airflow_provider_fluss.operators.lease import (
@@ -382,15 +382,17 @@ def test_every_option_is_an_argument_of_the_same_name(spark, make, context, leas
 )
 def test_a_wrong_option_is_named_and_not_tried_again(spark, make, context, lease, tmp_path, argument, said):  # D65
     spark("")
-    with pytest.raises(AirflowFailException, match=f"^{said}"):
+    with pytest.raises(AirflowFailException, match=f"^{said}") as failed:
         make(lease, **argument).execute(context("submit"))
+    assert is_shown_alone(failed.value)
     assert not (tmp_path / "calls.json").exists()
 
 
 def test_an_unknown_spark_connection_is_not_yarn(client, spark, make, context, lease, tmp_path):  # D63
     spark("")
-    with pytest.raises(AirflowFailException, match=r"^Connection 'other' is not defined: .*'spark'"):
+    with pytest.raises(AirflowFailException, match=r"^Connection 'other' is not defined: .*'spark'") as failed:
         make(lease, conn_id="other").execute(context("submit"))
+    assert is_shown_alone(failed.value)
     assert not (tmp_path / "calls.json").exists()
     # The sensor tells the same.
     reason = client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason

@@ -39,3 +39,16 @@ def test_control_characters_do_not_reach_a_terminal(capsys: pytest.CaptureFixtur
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", written)
     assert "\N{REPLACEMENT CHARACTER}[2J" in written
     assert "oops" in written
+
+
+@pytest.mark.usefixtures("log")
+def test_fields_without_a_value_are_left_out_of_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("logfmt", "INFO")
+    structlog.get_logger("test").info("ready", fluss=None, port=0, audit_log=None)
+    written = capsys.readouterr().err
+    assert "port=0" in written
+    assert "fluss" not in written
+    assert "audit_log" not in written
+    configure_logs("json", "INFO")
+    structlog.get_logger("test").info("ready", fluss=None)
+    assert '"fluss": null' in capsys.readouterr().err

@@ -200,8 +200,9 @@ def alter_table(
 ) -> None:
     """Set and reset options of a table.
 
-    Options are those that begin with table.datalake. and names of your own, which do nothing here.
-    Altering a parked table also resumes it.
+    You can alter the options that begin with table.datalake. and custom options, whose names are your own: they are
+    kept with the table and do nothing. All other options are fixed when the table is created. If a parked table is
+    altered, it is resumed, too.
     """
     if not set_option and not reset_option:
         raise FlussTieringError(

@@ -39,16 +39,19 @@ def configure_logs(log_format: Literal["logfmt", "json"], level: str) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
+    rendering: list[structlog.typing.Processor] = (
+        [structlog.processors.JSONRenderer()]
         if log_format == "json"
-        else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], drop_missing=True)
+        else [
+            _leave_out_missing,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], drop_missing=True),
+        ]
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
         )
     )
     root = logging.getLogger()
@@ -62,6 +65,11 @@ def configure_logs(log_format: Literal["logfmt", "json"], level: str) -> None:
 def _is_no_lost_client(record: logging.LogRecord) -> bool:
     """Return whether a line of gRPC is about more than a client that went away while it was answered."""
     return _LOST_CLIENT not in record.getMessage()
+
+
+def _leave_out_missing(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Leave out the fields that have no value: in this format each would be a key with nothing behind it."""
+    return {key: value for key, value in event.items() if value is not None}
 
 
 def _mask(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

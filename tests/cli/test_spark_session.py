@@ -1,0 +1,40 @@
+"""What a command says before it starts Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fluss_tiering.cli.spark_session import print_start
+from fluss_tiering.spark.versions import packages
+
+JARS = [each.replace(":", "_", 1).replace(":", "-") + ".jar" for each in packages()]
+STARTS = "Starting Spark with the master local[*] …\n"
+DOWNLOADS = "Starting Spark with the master local[*]. It downloads its packages first …\n"
+
+
+@pytest.mark.parametrize(
+    ("cache", "jars", "said"),
+    [
+        (".ivy2.5.2", JARS, STARTS),
+        (".ivy2", JARS, STARTS),
+        (".ivy2.5.2", JARS[:1], DOWNLOADS),
+        (".ivy2.5.2", [], DOWNLOADS),
+    ],
+)
+def test_a_download_is_told_only_if_there_is_one(monkeypatch, tmp_path: Path, capsys, cache, jars, said) -> None:
+    monkeypatch.delenv("FLUSS_TIERING_SPARK_JARS", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / cache / "jars").mkdir(parents=True)
+    for jar in jars:
+        (tmp_path / cache / "jars" / jar).touch()
+    print_start("local[*]")
+    assert capsys.readouterr().err == said
+
+
+def test_local_jars_are_not_downloaded(monkeypatch, tmp_path: Path, capsys) -> None:
+    monkeypatch.setenv("FLUSS_TIERING_SPARK_JARS", "/jars/a.jar")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    print_start("local[*]")
+    assert capsys.readouterr().err == STARTS
