@@ -122,8 +122,8 @@ def test_json_lines_hold_every_value(command, filled):
     }
     assert datetime.fromisoformat(one["seen"]) == datetime.fromtimestamp(1_700_000_000.123, UTC)
     assert two == {"id": 2, **dict.fromkeys([column.name for column in COLUMNS[1:]])}
-    assert (three["name"], three["ratio"], three["open"]) == ("", None, False)
-    assert (three["share"], three["blob"]) == (None, "")
+    assert (three["name"], three["ratio"], three["open"]) == ("", "Infinity", False)
+    assert (three["share"], three["blob"]) == ("-Infinity", "")
     assert (three["tags"], three["place"]) == ([], {"spot": None, "seen": None})
     assert '"price":-123456789012345678.90' in command("scan", filled, "--format", "json").out
 

@@ -55,6 +55,8 @@ def scan(
 
     In CSV, NULL is an empty value without quotes, and an empty text is "". Values of TIMESTAMP_LTZ are in UTC and end
     with Z. Bytes are in hexadecimal. Values of ARRAY, MAP and ROW are JSON.
+
+    JSON has no numbers for NaN and infinities: they are the texts "NaN", "Infinity" and "-Infinity".
     """
     from fluss_tiering.cli import rows  # noqa: PLC0415 - pyarrow, for this command only
     from fluss_tiering.formats.projection import named_columns  # noqa: PLC0415

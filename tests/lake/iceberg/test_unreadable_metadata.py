@@ -33,7 +33,8 @@ def empty(file: Path) -> str:
 
 
 def cut_off(file: Path) -> str:
-    return _written(file, file.read_bytes()[: file.stat().st_size // 2])
+    said = _written(file, file.read_bytes()[: file.stat().st_size // 2])
+    return said if file.suffix == ".json" else f"{said}it ends too early: "
 
 
 def write_text(file: Path) -> str:

@@ -27,6 +27,7 @@ from fluss_tiering.lake.iceberg.java import (
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _AVRO: Final = ".avro"
+_END: Final = "it ends too early"
 _METADATA: Final = ("metadata file", "JSON")
 _LIST: Final = ("manifest list", "Avro")
 _MANIFEST: Final = ("manifest", "Avro")
@@ -149,4 +150,5 @@ def _what(jvm: JVMView, io: JavaObject, location: str, error: Py4JError | PySpar
             return MISSING
         # Hadoop compares the bytes of a local file with its checksums.
         return f"is damaged: {root_text(failed)}" if "ChecksumException" in names else None
-    return f"is damaged: {root_text(error)}"
+    why = root_text(error)
+    return f"is damaged: {_END if why == 'EOFException' else why}"
