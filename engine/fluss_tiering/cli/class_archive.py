@@ -23,9 +23,10 @@ def class_archive(
     FLUSS_TIERING_CLASS_ARCHIVE names. Make it again after an update of Spark or Java, because a JVM ignores an archive
     of another version.
     """
-    from fluss_tiering.spark.startup.class_archive import make_class_archive  # noqa: PLC0415 - Spark, for this command only
+    from fluss_tiering.spark.startup.class_archive import check_file, make_class_archive  # noqa: PLC0415 - Spark, for this command only
     from fluss_tiering.spark.startup.driver_jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
 
+    check_file(file)
     output.print_progress("Starting Spark and loading its classes …")
     size = make_class_archive(file)
     output.print_sentence(

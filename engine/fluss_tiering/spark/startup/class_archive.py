@@ -23,6 +23,26 @@ _MASTER: Final = "local[2]"
 _END_SECONDS: Final = 300.0
 
 
+def check_file(file: Path) -> None:
+    """Check that a file can be written into its folder, before Spark starts for its content.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the folder does not exist or takes no file.
+    """
+    if not file.parent.is_dir():
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"{file.parent} is not a folder: expected an existing folder for {file.name}"
+        )
+    try:
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-"):
+            """The folder takes files."""
+    except OSError as error:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"cannot write {file}: {error.strerror or error}: expected a folder that this user may write to",
+        ) from None
+
+
 def make_class_archive(file: Path) -> int:
     """Start Spark, load what a first round needs, write the loaded classes to a file, and return its size in bytes.
 
@@ -33,10 +53,7 @@ def make_class_archive(file: Path) -> int:
         FlussTieringError: INVALID_REQUEST if the settings of this host keep Java from making an archive, or the file's
             folder does not exist; UNAVAILABLE if Spark does not start; UNKNOWN if Java makes no archive.
     """
-    if not file.parent.is_dir():
-        raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, f"{file.parent} is not a folder: expected an existing folder for {file.name}"
-        )
+    check_file(file)
     settings = spark_conf_folder()
     if settings.is_dir() and any(settings.iterdir()):
         raise FlussTieringError(
