@@ -206,6 +206,7 @@ def test_an_empty_table_is_no_error(command, client, table):
 def test_what_cannot_be_scanned_is_named(command):
     assert command("scan", "cli.nowhere").refuses(1, "cli.nowhere", "does not exist")
     assert command("scan", "nowhere").code == 2
+    assert command("scan", "cli.nowhere", "--columns", "").refuses(2, "--columns ''", "leave --columns out for all")
     assert command("scan", "cli.nowhere", "--format", "xml").code == 2
     assert command("scan", "cli.nowhere", "--server", "127.0.0.1:1").refuses(2, "127.0.0.1:1")
 

@@ -48,6 +48,7 @@ def put(
     """
     from fluss_tiering.cli.files import file_batches, row_count  # noqa: PLC0415 - pyarrow, for this command only
 
+    options.check_null_values(null_value, files)
     null_values = ["", *(null_value or [])]
     with TieringClient(server) as client:
         info = client.get_tables([table])[0]

@@ -62,7 +62,7 @@ def scan(
     from fluss_tiering.formats.projection import named_columns  # noqa: PLC0415
     from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
 
-    wanted = options.names("--columns", columns)
+    options.names("--columns", columns, without="all")
     on_terminal = sys.stdout.isatty()
     row_format = row_format or (RowFormat.TABLE if on_terminal else RowFormat.CSV)
     if row_format is RowFormat.ARROW and on_terminal:
@@ -74,6 +74,7 @@ def scan(
     with rows.standard_output() as out, TieringClient(server) as client, ExitStack() as stack:
         info = client.get_tables([table])[0]
         chosen = info.descriptor.columns
+        wanted = options.names("--columns", columns, known=[column.name for column in chosen])
         if wanted:
             chosen = named_columns(str(table), chosen, wanted)
         schema = arrow_schema(chosen)
