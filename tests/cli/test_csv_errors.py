@@ -103,6 +103,45 @@ def test_infinity_and_nan_are_taken_by_name(command, client, typed, tmp_path):
     ]
 
 
+def test_an_empty_file_is_told(command, typed, tmp_path):
+    path = tmp_path / "empty.csv"
+    path.write_text("")
+    told = f"cannot read {path}: it is empty: expected CSV whose first line names the columns"
+    assert command("put", typed, path).refuses(2, told)
+    assert command("tables", "create", f"{typed}_like", "--like", path).refuses(2, told)
+
+
+def test_blank_lines_between_rows_are_no_rows(command, typed, tmp_path):
+    path = tmp_path / "blank.csv"
+    path.write_text("\n\n".join([",".join(NAMES), row(), f"{row(id='2')}\n\n"]))
+    assert "Appended 2 rows" in command("put", typed, path).out
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('id,note\n1,"a\n2,b\n', 2),
+        ('id,note\r\n1,"a\nb"\r\n2,"b""\r\n', 4),
+        ('id,note\n1,"', 2),
+        ('"id,note\n', 1),
+    ],
+)
+def test_a_quote_that_nothing_closes_is_told(command, typed, tmp_path, text, line):
+    path = tmp_path / "open.csv"
+    path.write_text(text, newline="")
+    told = f'the row that begins on line {line} has a quote that is not closed: expected " at the end of its value'
+    assert command("put", typed, path).refuses(2, str(path), told)
+    assert command("tables", "create", f"{typed}_like", "--like", path).refuses(2, str(path), told)
+    assert command("scan", typed, "--format", "json").out == ""
+
+
+def test_a_quote_within_a_value_without_quotes_opens_none(command, typed, tmp_path):
+    path = tmp_path / "inches.csv"
+    path.write_text("\n".join([",".join(NAMES), row(note='5" disk'), ""]))
+    assert command("put", typed, path).code == 0
+    assert '"note":"5\\" disk"' in command("scan", typed, "--format", "json").out
+
+
 def test_text_that_is_not_utf8_is_told(command, typed, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes(f"{','.join(NAMES)}\n{row(note='x')}\n".encode().replace(b"x", b"\xff"))

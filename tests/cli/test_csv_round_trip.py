@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Sequence
@@ -67,6 +68,48 @@ def copied(command, table: str, tmp_path, *options: str) -> str:
 def stored(command, table: str) -> str:
     """Return all rows in a format that tells each value from each other one."""
     return command("scan", table, "--format", "json").out + command("scan", table, "--format", "csv").out
+
+
+EDGES = {"FLOAT": [2**-149, 3.4028235e38], "DOUBLE": [5e-324, 2.2250738585072014e-308, 1.7976931348623157e308]}
+"""The smallest and the largest numbers. All of them are exact."""
+
+
+@pytest.mark.parametrize("kind", EDGES)
+def test_numbers_that_json_lacks_come_back_from_its_lines(command, client, table, tmp_path, kind: str):
+    edges = [0.0, 0.1, math.nan, math.inf, *EDGES[kind]]
+    numbers = [*edges, *(-each for each in edges), None]
+    columns = (Column("x", DataType.parse(kind)),)
+    schema = arrow_schema(columns)
+    filled(client, table, columns, pa.table([pa.array(numbers, schema.types[0])], schema))
+
+    out = command("scan", table, "--format", "json").out
+    assert '{"x":"NaN"}' in out
+    lines = [json.loads(line, parse_constant=pytest.fail)["x"] for line in out.splitlines()]
+    assert [each for each in lines if isinstance(each, str)] == ["NaN", "Infinity", "NaN", "-Infinity"]
+    zeros = [math.copysign(1, each) for each in lines if each == 0]
+    assert zeros == [1, -1]
+    # Lines of JSON as a CSV file, which `put` reads.
+    (tmp_path / "lines.csv").write_text("x\n" + "".join("\n" if x is None else f"{x}\n" for x in lines))
+    copy = f"{table}_of_lines"
+    assert command("tables", "create", copy, "-c", f"x {kind}").code == 0
+    assert command("put", copy, tmp_path / "lines.csv").code == 0
+    assert stored(command, copy) == stored(command, table)
+    assert stored(command, copied(command, table, tmp_path)) == stored(command, table)
+
+
+def test_numbers_that_json_lacks_are_texts_at_any_depth(command, client, table):
+    columns = (Column("r", DataType.parse("ROW<a ARRAY<DOUBLE>, m MAP<FLOAT, FLOAT>>")),)
+    numbers = [math.nan, math.inf, -math.inf, -0.0, 1.5]
+    row = {"a": numbers, "m": [(each, -each) for each in numbers]}
+    filled(client, table, columns, pa.table([pa.array([row], arrow_schema(columns).types[0])], arrow_schema(columns)))
+
+    told = (
+        '{"a":["NaN","Infinity","-Infinity",-0.0,1.5],'
+        '"m":[["NaN","NaN"],["Infinity","-Infinity"],["-Infinity","Infinity"],[-0.0,0.0],[1.5,-1.5]]}'
+    )
+    assert command("scan", table, "--format", "json").out == f'{{"r":{told}}}\n'
+    (quoted,) = csv.reader(command("scan", table, "--format", "csv").out.splitlines()[1:])
+    assert quoted == [told]
 
 
 def test_values_of_all_types_and_null_come_back(command, client, table, tmp_path):

@@ -122,8 +122,8 @@ def test_json_lines_hold_every_value(command, filled):
     }
     assert datetime.fromisoformat(one["seen"]) == datetime.fromtimestamp(1_700_000_000.123, UTC)
     assert two == {"id": 2, **dict.fromkeys([column.name for column in COLUMNS[1:]])}
-    assert (three["name"], three["ratio"], three["open"]) == ("", None, False)
-    assert (three["share"], three["blob"]) == (None, "")
+    assert (three["name"], three["ratio"], three["open"]) == ("", "Infinity", False)
+    assert (three["share"], three["blob"]) == ("-Infinity", "")
     assert (three["tags"], three["place"]) == ([], {"spot": None, "seen": None})
     assert '"price":-123456789012345678.90' in command("scan", filled, "--format", "json").out
 
@@ -206,6 +206,7 @@ def test_an_empty_table_is_no_error(command, client, table):
 def test_what_cannot_be_scanned_is_named(command):
     assert command("scan", "cli.nowhere").refuses(1, "cli.nowhere", "does not exist")
     assert command("scan", "nowhere").code == 2
+    assert command("scan", "cli.nowhere", "--columns", "").refuses(2, "--columns ''", "leave --columns out for all")
     assert command("scan", "cli.nowhere", "--format", "xml").code == 2
     assert command("scan", "cli.nowhere", "--server", "127.0.0.1:1").refuses(2, "127.0.0.1:1")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_tiering.cli.spark_session import print_start
+from fluss_tiering.cli.lake.spark_session import print_start
 from fluss_tiering.spark.versions import packages
 
 JARS = [each.replace(":", "_", 1).replace(":", "-") + ".jar" for each in packages()]

@@ -198,6 +198,8 @@ def test_rows_that_do_not_fit_are_refused_whole(command, client, table, orders, 
     [
         (["-c", "id"], ("'id'", "NAME TYPE")),
         (["-c", "id MAGIC"], ("MAGIC", "BIGINT")),
+        (["-c", "id ARRAY<INT"], ("--column 'id ARRAY<INT'", "its bracket '<' is not closed: expected '>'")),
+        (["-c", "my id INT"], ("--column 'my id INT'", "The first blank ends the name", "use --like FILE")),
         (["-c", "id BIGINT", "-p", "nothing"], ("nothing", "KEY=VALUE")),
         (["-c", "id BIGINT", "--primary-key", "other"], ("other",)),
         (["-c", "a INT", "-c", "b INT", "--primary-key", "a,b"], ("bucket",)),
@@ -220,6 +222,29 @@ def test_rows_that_do_not_fit_are_refused_whole(command, client, table, orders, 
 def test_definitions_that_cannot_be_are_refused(command, client, table, arguments, words):
     assert command("tables", "create", table, *arguments).refuses(2, *words)
     assert TablePath.parse(table) not in {each.path for each in client.list_tables()}
+
+
+def test_a_text_that_means_null_is_refused_for_parquet_files(command, client, table, orders, tmp_path):
+    refused = ("--null-value is about CSV files", "orders.parquet", "is a Parquet file: leave it out")
+    assert command("tables", "create", table, "--like", orders, "--null-value", "NA").refuses(2, *refused)
+    assert command("tables", "create", table, "--like", orders).code == 0
+    assert command("put", table, orders, "--null-value", "NA").refuses(2, *refused)
+    assert log_end(client, table) == 0
+    # It is used for the one CSV file.
+    more = tmp_path / "more.csv"
+    more.write_text("id,name,price\n4,NA,4\n")
+    assert command("put", table, orders, more, "--null-value", "NA").code == 0
+    assert "\n4,,4\n" in command("scan", table, "--format", "csv").out
+
+
+def test_names_with_blanks_are_shown_in_quotes_and_found(command, table, tmp_path):
+    path = tmp_path / "blanks.csv"
+    path.write_text(" a ,b c,d\n1,2,3\n")
+    assert command("tables", "create", table, "--like", path).code == 0
+    assert "' a '" in command("tables", "describe", table).out
+    assert command("put", table, path).code == 0
+    assert command("scan", table, "--format", "csv", "--columns", "b c, a ,d").out == '"b c"," a ","d"\n2,1,3\n'
+    assert command("scan", table, "--columns", "e").refuses(2, "no column 'e': expected some of ' a ', 'b c', d")
 
 
 def test_files_that_cannot_be_read_are_named(command, table, orders, tmp_path):

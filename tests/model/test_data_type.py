@@ -54,16 +54,14 @@ def test_a_type_is_read_from_its_text_and_written_as_such(text: str, expected: D
     assert DataType.parse(str(expected)) == expected
 
 
-NO_TYPES = ["", "VARCHAR(3)", "INT(3)", "BYTES(3)", "TIME(1, 2)", "INT NOT", "INT)", "CHAR()", "INT;"]
+NO_TYPES = ["", "VARCHAR(3)", "INT(3)", "BYTES(3)", "TIME(1, 2)", "INT NOT", "CHAR()", "INT;"]
 NO_NESTED_TYPES = [
     "ARRAY",
     "ARRAY<>",
     "ARRAY<INT, INT>",
     "MAP<INT>",
     "ROW<INT>",
-    "ROW<a INT",
-    "ROW<a INT>>",
-    "ARRAY<" * 20,
+    "ARRAY<ROW>",
 ]
 
 
@@ -72,6 +70,26 @@ def test_what_is_no_type_is_refused_with_those_that_are(text: str) -> None:
     with pytest.raises(FlussTieringError, match="is not a type: expected one of BOOLEAN, TINYINT") as caught:
         DataType.parse(text)
     assert caught.value.code is ErrorCode.INVALID_TABLE
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("ARRAY<INT", "its bracket '<' is not closed: expected '>' after it"),
+        ("ROW<a INT", "its bracket '<' is not closed: expected '>' after it"),
+        ("ROW<a DECIMAL(3, 2>", "its bracket '>' closes none: expected one that opens before it"),
+        ("DECIMAL(10", "its bracket '(' is not closed: expected ')' after it"),
+        ("ARRAY<" * 20, "its bracket '<' is not closed: expected '>' after it"),
+        ("ROW<a INT>>", "its bracket '>' closes none: expected one that opens before it"),
+        ("INT)", "its bracket ')' closes none: expected one that opens before it"),
+        ("ROW<`a>` INT, b INT ')'", "its bracket '<' is not closed: expected '>' after it"),
+    ],
+)
+def test_a_bracket_without_its_other_one_is_named(text: str, told: str) -> None:
+    with pytest.raises(FlussTieringError) as caught:
+        DataType.parse(text)
+    assert caught.value.code is ErrorCode.INVALID_TABLE
+    assert caught.value.message == f"{text!r} is not a type: {told}"
 
 
 @pytest.mark.parametrize("text", ["ROW<a INT, a INT>", "ROW<`` INT>"])

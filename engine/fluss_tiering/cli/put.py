@@ -67,14 +67,9 @@ def put(
     An empty value without quotes is NULL. A value in quotes is never NULL: "" is an empty text, and an error in a
     column of numbers, dates or other values that are no text.
     """
-    from fluss_tiering.cli.row_files.files import (  # noqa: PLC0415 - pyarrow, for this command only
-        file_batches,
-        refuse_null_values_of_parquet,
-        row_count,
-    )
+    from fluss_tiering.cli.row_files.files import file_batches, row_count  # noqa: PLC0415 - pyarrow, for this command only
 
-    if null_value:
-        refuse_null_values_of_parquet(files)
+    options.check_null_values(null_value, files)
     null_values = ["", *(null_value or [])]
     with TieringClient(server) as client:
         info = client.get_tables([table])[0]

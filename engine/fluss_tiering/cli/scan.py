@@ -55,12 +55,14 @@ def scan(
 
     In CSV, NULL is an empty value without quotes, and an empty text is "". Values of TIMESTAMP_LTZ are in UTC and end
     with Z. Bytes are in hexadecimal. Values of ARRAY, MAP and ROW are JSON.
+
+    JSON has no numbers for NaN and infinities: they are the texts "NaN", "Infinity" and "-Infinity".
     """
     from fluss_tiering.cli.row_files import rows  # noqa: PLC0415 - pyarrow, for this command only
     from fluss_tiering.formats.projection import named_columns  # noqa: PLC0415
     from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
 
-    wanted = options.names("--columns", columns)
+    options.names("--columns", columns, without="all")
     on_terminal = sys.stdout.isatty()
     row_format = row_format or (RowFormat.TABLE if on_terminal else RowFormat.CSV)
     if row_format is RowFormat.ARROW and on_terminal:
@@ -72,6 +74,7 @@ def scan(
     with rows.standard_output() as out, TieringClient(server) as client, ExitStack() as stack:
         info = client.get_tables([table])[0]
         chosen = info.descriptor.columns
+        wanted = options.names("--columns", columns, known=[column.name for column in chosen])
         if wanted:
             chosen = named_columns(str(table), chosen, wanted)
         schema = arrow_schema(chosen)

@@ -115,6 +115,8 @@ def create_table(
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST, "--null-value is about the file of --like, which is not given: leave it out"
         )
+    if like is not None:
+        options.check_null_values(null_value, [like])
     descriptor = TableDescriptor(
         columns=_columns(like, column or [], key, ["", *(null_value or [])]),
         primary_key=key,
@@ -147,7 +149,7 @@ def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET
         [Heading("Column"), Heading("Type"), Heading("Key")],
         (
             [
-                output.text_cell(column.name),
+                output.text_cell(_shown(column.name)),
                 str(column.data_type),
                 _key_parts(info, column.name),
             ]
@@ -315,10 +317,22 @@ def _column(text: str, key: tuple[str, ...]) -> Column:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST, f"--column {text!r}: expected 'NAME TYPE', for example 'id BIGINT'"
         )
-    parsed = DataType.parse(data_type)
+    try:
+        parsed = DataType.parse(data_type)
+    except FlussTieringError as error:
+        raise FlussTieringError(
+            error.code,
+            f"--column {text!r}: {error.message}. The first blank ends the name: to give a column a name with blanks, "
+            "use --like FILE",
+        ) from None
     if name in key:
         parsed = replace(parsed, nullable=False)
     return Column(name, parsed)
+
+
+def _shown(name: str) -> str:
+    """Return a name, in quotes if nobody would see the blanks at its ends."""
+    return repr(name) if name != name.strip() else name
 
 
 def _key_parts(info: TableInfo, name: str) -> str:

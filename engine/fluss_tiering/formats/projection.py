@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,11 @@ class Projection:
         return records if records.schema.names == names else records.select(names)
 
 
+def shown_name(name: str) -> str:
+    """Return a name as a list of names shows it: in quotes if it has blanks or commas, or no visible character."""
+    return name if re.fullmatch(r"[^\s,]+", name) else repr(name)
+
+
 def named_columns(table: str, columns: Iterable[Column], names: Sequence[str]) -> tuple[Column, ...]:
     """Return the columns of these names, in the order of the names.
 
@@ -55,7 +61,7 @@ def named_columns(table: str, columns: Iterable[Column], names: Sequence[str]) -
         if name not in by_name:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
-                f"table {table} has no column {name!r}: expected some of {', '.join(by_name)}",
+                f"table {table} has no column {name!r}: expected some of {', '.join(map(shown_name, by_name))}",
             )
         if name in names[:index]:
             raise FlussTieringError(

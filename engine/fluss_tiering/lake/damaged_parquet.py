@@ -73,7 +73,7 @@ def unreadable_file(location: str, what: str, kind: str = "data file", form: str
     return FlussTieringError(
         ErrorCode.CORRUPT_DATA,
         f"the {kind} {location} {what}: expected the {form} file that the lake table refers to; restore it from a "
-        "backup, or make an older snapshot of the lake table the current one",
+        "backup, or from an older version if its store keeps versions",
     )
 
 

@@ -390,6 +390,15 @@ class LakeCatalog(Protocol):
         """
         ...
 
+    def explained(self, table: TableInfo, failure: Exception) -> Exception:
+        """Return the error of a metadata file of the lake table that cannot be read, if that is why a call failed.
+
+        Args:
+            table: The table.
+            failure: The error of the call. It is returned if it has another cause.
+        """
+        ...
+
     def open_table(self, table: TableInfo) -> LakeTable:
         """Return the lake table of a table. If there is none, it is created with Fluss's layout.
 

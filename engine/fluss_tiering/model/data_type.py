@@ -158,6 +158,9 @@ MAX_NESTING: Final = 16
 _TOKEN: Final = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|`((?:[^`]|``)*)`|'((?:[^']|'')*)'|([<>(),]))\s*")
 
 
+_CLOSED_BY: Final = {"<": ">", "(": ")"}
+
+
 def _field_text(field: Field) -> str:
     comment = "" if field.comment is None else " '" + field.comment.replace("'", "''") + "'"
     return f"`{field.name.replace('`', '``')}` {field.data_type}{comment}"
@@ -165,14 +168,15 @@ def _field_text(field: Field) -> str:
 
 @lru_cache(maxsize=1024)
 def _parse_type(text: str) -> DataType:
+    wrong_bracket = None
     try:
         parser = _Parser(text)
+        wrong_bracket = parser.wrong_bracket()
         data_type = parser.data_type()
         parser.end()
     except _NoTypeError:
-        raise FlussTieringError(
-            ErrorCode.INVALID_TABLE, f"{text!r} is not a type: expected one of {', '.join(DataTypeRoot)}"
-        ) from None
+        why = wrong_bracket or f"expected one of {', '.join(DataTypeRoot)}"
+        raise FlussTieringError(ErrorCode.INVALID_TABLE, f"{text!r} is not a type: {why}") from None
     return data_type
 
 
@@ -195,6 +199,22 @@ class _Parser:
             position = match.end()
         self._next = 0
         self._depth = 0
+
+    def wrong_bracket(self) -> str | None:
+        """Return what is wrong with the brackets; None if each one that opens is closed."""
+        opened: list[str] = []
+        for kind, token in self._tokens:
+            if kind != "sign":
+                continue
+            if token in _CLOSED_BY:
+                opened.append(token)
+            elif token in _CLOSED_BY.values() and (not opened or _CLOSED_BY[opened.pop()] != token):
+                return f"its bracket {token!r} closes none: expected one that opens before it"
+        return (
+            f"its bracket {opened[-1]!r} is not closed: expected {_CLOSED_BY[opened[-1]]!r} after it"
+            if opened
+            else None
+        )
 
     def data_type(self) -> DataType:
         name = self._take("word").upper()

@@ -147,7 +147,7 @@ class TableRun:
             guard.reports_its_end = True
             self._finish(claim, outcome)
         except Exception as failure:  # noqa: BLE001 - every failure must give its table an outcome
-            error, interrupted = self._reason(failure, guard)
+            error, interrupted = self._reason(table, failure, guard)
             guard.reports_its_end = True
             return TableResult(
                 table.path,
@@ -178,7 +178,7 @@ class TableRun:
             self._stopped.set()
         return ended
 
-    def _reason(self, failure: Exception, guard: RoundGuard) -> tuple[str, bool]:
+    def _reason(self, table: TableInfo, failure: Exception, guard: RoundGuard) -> tuple[str, bool]:
         """Return why a round was not tiered, and whether something other than its table was the cause.
 
         If the round was stopped or Spark has ended, its calls fail in ways that do not say so.
@@ -190,6 +190,7 @@ class TableRun:
             return _text(SparkEndedError()), True
         if told_to_stop:
             return _text(cancelled_error()), True
+        failure = self._services.catalog.explained(table, failure)
         return _text(failure), isinstance(failure, FlussTieringError) and failure.code in _LOST
 
     def _finish(self, claim: Claim, outcome: RoundOutcome) -> None:

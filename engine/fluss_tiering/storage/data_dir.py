@@ -69,8 +69,7 @@ class DataDir:
         """
         root = root.absolute()
         with reporting_os_errors("use the data folder", root):
-            # It holds rows and secrets in plain text. A folder that exists keeps its mode.
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(root)
             _refuse_foreign(root)
             lock = _acquire(root)
             try:
@@ -154,6 +153,29 @@ def not_adopted(root: Path, found: str, served: str) -> FlussTieringError:
         f"{root} {found}: rounds would write into the lake of the other place. Serve {served}, or run "
         f"`fluss-tiering adopt {shlex.quote(str(root))}` once, after which this folder stands on its own",
     )
+
+
+def _make(root: Path) -> None:
+    """Make the data folder if it does not exist.
+
+    Raises:
+        FlussTieringError: STORAGE if a file is in its place, or if its file system takes no folders.
+    """
+    try:
+        # It holds rows and secrets in plain text. A folder that exists keeps its mode.
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        file = next(each for each in (root, *root.parents) if each.exists())
+        raise FlussTieringError(
+            ErrorCode.STORAGE,
+            f"cannot make the data folder {root}: {file} is a file; expected a folder, name another one",
+        ) from None
+    except FileNotFoundError:
+        # Such as /proc, which says so.
+        raise FlussTieringError(
+            ErrorCode.STORAGE,
+            f"cannot make the data folder {root}: the file system there takes no folders; name a folder on a disk",
+        ) from None
 
 
 def _refuse_foreign(root: Path) -> None:

@@ -27,7 +27,7 @@ from fluss_tiering.lake.object_store import ExpiredCredentialsError, path_of
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
-REMEDY = "restore it from a backup, or make an older snapshot of the lake table the current one"
+REMEDY = "restore it from a backup, or from an older version if its store keeps versions"
 
 
 def path(file: LakeFile) -> Path:

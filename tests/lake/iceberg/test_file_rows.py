@@ -24,7 +24,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 LOCAL = fs.LocalFileSystem()
 ROW_ID, SEQUENCE_NUMBER = 2147483540, 2147483539
-REMEDY = "restore it from a backup, or make an older snapshot of the lake table the current one"
+REMEDY = "restore it from a backup, or from an older version if its store keeps versions"
 
 
 def field(name: str, number: int | None, kind: pa.DataType, *, nullable: bool = True) -> pa.Field:

@@ -14,6 +14,7 @@ from lake_support import Lake
 from older_writer import older_writer
 
 import fluss_tiering.spark.maintenance.repair as repairing
+from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.iceberg.repair.check import WrongFile
 from fluss_tiering.lake.iceberg.repair.live_files import live_manifests
 from fluss_tiering.lake.iceberg.repair.rebound import rewrite_bounds
@@ -31,7 +32,7 @@ def rows(keys: str | list[str], value: int) -> list[dict[str, Any]]:
 
 def found_in(lake: Lake) -> list[WrongFile]:
     opened = lake.open()
-    return wrong_files(lake.spark, opened.file_writer(), live_manifests(opened.java_table))
+    return wrong_files(lake.spark, opened.file_writer(), live_manifests(jvm_of(lake.spark), opened.java_table))
 
 
 def repaired(lake: Lake) -> Repair:
@@ -45,7 +46,7 @@ def numbers_of(lake: Lake) -> dict[str, tuple[int, ...]]:
     """Return the snapshot and the sequence numbers of each file."""
     return {
         entry.file.location: (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
-        for manifest in live_manifests(lake.open().java_table)
+        for manifest in live_manifests(jvm_of(lake.spark), lake.open().java_table)
         for entry in manifest.entries
     }
 

@@ -22,7 +22,7 @@ def narrow(tiering: Tiering, table: TableInfo) -> list[str]:
     """Give the key of each file bounds that hold only 5, and return the files' locations."""
     lake = IcebergCatalogs(tiering.spark).find_table(table)
     assert lake is not None
-    manifests = live_manifests(lake.java_table)
+    manifests = live_manifests(jvm_of(tiering.spark), lake.java_table)
     locations = [entry.file.location for manifest in manifests for entry in manifest.entries]
     bound = struct.pack("<i", 5)
     wrong = [WrongFile(location, (), (), {KEY_ID: (bound, bound)}) for location in locations]

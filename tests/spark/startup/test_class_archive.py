@@ -62,6 +62,7 @@ def test_an_archive_that_is_not_there_is_told_and_done_without(
 def test_what_java_makes_no_archive_of_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.jsa"
     assert refusal(tmp_path / "nowhere" / "a.jsa").startswith(f"{tmp_path}/nowhere is not a folder")
+    assert refusal(Path("/proc/a.jsa")).startswith("cannot write /proc/a.jsa: ")
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xss4m")
     assert "has options for the driver's JVM" in refusal(file)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))

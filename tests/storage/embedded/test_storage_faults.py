@@ -270,5 +270,11 @@ def test_a_storage_closes_all_tables_although_one_cannot_be_closed(
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     occupied = tmp_path / "file"
     occupied.write_text("")
-    with refused(ErrorCode.STORAGE, "could not use the data folder", str(occupied)), opened(occupied / "data"):
+    told = f"{occupied} is a file; expected a folder, name another one"
+    with refused(ErrorCode.STORAGE, f"cannot make the data folder {occupied}/data: {told}"), opened(occupied / "data"):
+        pass
+    with refused(ErrorCode.STORAGE, f"cannot make the data folder {occupied}: {told}"), opened(occupied):
+        pass
+    nowhere = Path("/proc/no-data")
+    with refused(ErrorCode.STORAGE, f"{nowhere}: the file system there takes no folders"), opened(nowhere):
         pass

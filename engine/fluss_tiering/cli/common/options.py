@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import timedelta
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
+
+PARQUET: Final = ".parquet"
+"""How the names of Parquet files end."""
 
 Server = Annotated[
     str,
@@ -63,16 +68,36 @@ def duration(option: str, text: str) -> timedelta:
         raise FlussTieringError(error.code, f"{option}: {error.message}") from error
 
 
-def names(option: str, text: str | None) -> tuple[str, ...]:
+def names(option: str, text: str | None, *, without: str = "none", known: Collection[str] = ()) -> tuple[str, ...]:
     """Return the column names in the text of an option, such as `A,B`; none if the option was not given.
+
+    Args:
+        option: The option.
+        text: Its text.
+        without: What the command takes without the option.
+        known: The names of columns that begin or end with blanks. Around others, blanks do not count.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if a name is empty, as it is when the text is an unset variable of a shell.
     """
-    found = () if text is None else tuple(name.strip() for name in text.split(","))
+    found = () if text is None else tuple(name if name in known else name.strip() for name in text.split(","))
     if not all(found):
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"{option} {text!r}: expected the names of columns, for example A,B; leave {option} out for none",
+            f"{option} {text!r}: expected the names of columns, for example A,B; leave {option} out for {without}",
         )
     return found
+
+
+def check_null_values(given: Sequence[str] | None, files: Sequence[Path]) -> None:
+    """Refuse texts that mean NULL if no file has any text: they would be ignored.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if texts are given and all files are Parquet files.
+    """
+    if given and all(file.suffix.lower() == PARQUET for file in files):
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"--null-value is about CSV files, and {', '.join(map(str, files))} "
+            f"{'is a Parquet file' if len(files) == 1 else 'are Parquet files'}: leave it out",
+        )

@@ -224,7 +224,9 @@ def _print(found: list[Maintenance]) -> None:
             for each in found
             if each.plan is not None
         ),
-        empty="There is no lake table to maintain.",
+        empty="No lake table was maintained."
+        if any(each.error for each in found)
+        else "There is no lake table to maintain.",
     )
     output.print_errors((str(each.path), each.error) for each in found if each.error)
 

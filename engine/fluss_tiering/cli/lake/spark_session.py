@@ -32,7 +32,7 @@ def spark_session(master: str) -> Iterator[SparkSession]:
 
 def print_start(master: str) -> None:
     """Say that Spark starts, which takes some seconds, and minutes if it has to download its packages."""
-    download = " and downloading its packages" if submit.missing_packages() else ""
+    download = ". It downloads its packages first" if submit.missing_packages() else ""
     output.print_progress(f"Starting Spark with the master {master}{download} …")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from fluss_tiering.cli.common.options import PARQUET
 from fluss_tiering.cli.row_files.csv_errors import CsvPlaces, RememberedInput, WrongValueError, unreadable_columns
+from fluss_tiering.cli.row_files.csv_quotes import line_of_open_quote
 from fluss_tiering.cli.row_files.csv_texts import from_texts, schema_of_texts
 from fluss_tiering.cli.row_files.csv_values import check_values
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -25,9 +27,9 @@ BATCH_ROWS: Final = 65_536
 STANDARD_INPUT: Final = Path("-")
 """The name by which a command reads CSV from its standard input."""
 _CSV: Final = ".csv"
-_PARQUET: Final = ".parquet"
-_NO_LINE: Final = "Empty CSV file"
+_EMPTY: Final = "Empty CSV file"
 """What pyarrow says of a CSV file without a line."""
+_WITHOUT_NAMES: Final = "it is empty: expected CSV whose first line names the columns"
 _READ: Final = pa.csv.ReadOptions(use_threads=False, block_size=33 * 2**20)
 """With several threads, pyarrow does not know the number of a row that it cannot read. A row must fit into a block: it
 may have 16 MiB in a request, which are 32 MiB as hexadecimal digits."""
@@ -42,9 +44,11 @@ def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
         FlussTieringError: INVALID_REQUEST if the file cannot be read. The message names the file.
     """
     with _errors_name(path):
-        if _kind(path) == _PARQUET:
+        if _kind(path) == PARQUET:
             schema = pa.parquet.read_schema(path)
         else:
+            if (line := line_of_open_quote(path)) is not None:
+                raise pa.ArrowInvalid(_open_quote(line))
             with pa.csv.open_csv(
                 path, read_options=_READ, parse_options=_WITH_LINES, convert_options=_convert(null_values)
             ) as reader:
@@ -64,7 +68,7 @@ def file_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
             names the line, the column, the value and what is expected.
     """
     with _errors_name(path, ErrorCode.INVALID_ROWS):
-        if _kind(path) == _PARQUET:
+        if _kind(path) == PARQUET:
             with pa.parquet.ParquetFile(path) as file:
                 _check_names(file.schema_arrow)
                 yield from file.iter_batches(BATCH_ROWS)
@@ -80,6 +84,8 @@ def _csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
     # In a file of one column, an empty line can be a row with NULL.
     has_empty_rows = len(columns) == 1 and columns[0].data_type.nullable
     parse = pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=not has_empty_rows)
+    if path != STANDARD_INPUT and (line := line_of_open_quote(path)) is not None:
+        raise pa.ArrowInvalid(_open_quote(line))
     source = RememberedInput(sys.stdin.buffer) if path == STANDARD_INPUT else path
     places = CsvPlaces(source, tuple(columns), has_empty_rows)
     before = 0
@@ -105,22 +111,15 @@ def row_count(path: Path) -> int | None:
         FlussTieringError: INVALID_REQUEST if there is no such file, or if its rows cannot be counted.
     """
     with _errors_name(path):
-        if _kind(path) == _PARQUET:
+        if _kind(path) == PARQUET:
             return int(pa.parquet.read_metadata(path).num_rows)
         if path != STANDARD_INPUT:
             path.stat()
         return None
 
 
-def refuse_null_values_of_parquet(files: Iterable[Path]) -> None:
-    """Raise INVALID_REQUEST if a file is no CSV file, for which texts cannot mean NULL."""
-    for file in files:
-        if _kind(file) == _PARQUET:
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"--null-value is for CSV files, and {file} is a Parquet file, in which NULL differs from each text: "
-                "leave out --null-value; nothing was written",
-            )
+def _open_quote(line: int) -> str:
+    return f'the row that begins on line {line} has a quote that is not closed: expected " at the end of its value'
 
 
 def _convert(null_values: list[str]) -> pa.csv.ConvertOptions:
@@ -130,10 +129,10 @@ def _convert(null_values: list[str]) -> pa.csv.ConvertOptions:
 
 def _kind(path: Path) -> str:
     kind = _CSV if path == STANDARD_INPUT else path.suffix.lower()
-    if kind not in {_CSV, _PARQUET}:
+    if kind not in {_CSV, PARQUET}:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"{path} does not end with {_PARQUET} or {_CSV}: expected a Parquet or a CSV file, "
+            f"{path} does not end with {PARQUET} or {_CSV}: expected a Parquet or a CSV file, "
             "or - for CSV from standard input",
         )
     if path != STANDARD_INPUT and path.is_dir():
@@ -160,8 +159,5 @@ def _errors_name(path: Path, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> Ite
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
         raise FlussTieringError(code, f"cannot read {path}: {reason}") from error
     except pa.ArrowException as error:
-        if str(error) == _NO_LINE:
-            raise FlussTieringError(
-                code, f"{path} is empty: expected a first line with the names of the columns"
-            ) from error
-        raise FlussTieringError(code, f"cannot read {path}: {error}") from error
+        said = _WITHOUT_NAMES if str(error) == _EMPTY else str(error)
+        raise FlussTieringError(code, f"cannot read {path}: {said}") from error

@@ -13,14 +13,17 @@ from fluss_tiering.cli.row_files import hexadecimal, nested_json
 from fluss_tiering.model.table import Column, DataTypeRoot
 
 _ROWS_AT_ONCE: Final = 65_536
+_NOT_FINITE: Final = {"nan": nested_json.NAN, "inf": nested_json.INFINITY, "-inf": f"-{nested_json.INFINITY}"}
+"""The texts that pyarrow makes -> those of JSON."""
 _CONTROL_CHARACTERS: Final = "".join(map(chr, range(0x20)))
 
 
 def json_lines(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[memoryview]:
     """Return the lines in UTF-8, in chunks of whole lines.
 
-    Numbers are written with all their digits. NaN and infinities are written as null, because JSON has no numbers for
-    them. Dates and times are ISO 8601 texts; TIMESTAMP_LTZ values end with Z. Bytes are in hexadecimal.
+    Numbers are written with all their digits. JSON has no numbers for NaN and infinities, which become the texts that
+    Spark reads: "NaN", "Infinity" and "-Infinity". Dates and times are ISO 8601 texts; TIMESTAMP_LTZ values end with
+    Z. Bytes are in hexadecimal.
 
     Args:
         batch: The rows in the Arrow schema of the table.
@@ -44,7 +47,7 @@ def _texts(values: pa.Array, column: Column) -> pa.Array:
         case DataTypeRoot.BINARY | DataTypeRoot.BYTES:
             return _quoted(hexadecimal.texts(values))
         case DataTypeRoot.FLOAT | DataTypeRoot.DOUBLE:
-            return pc.if_else(pc.is_finite(values), values.cast(pa.string()), pa.scalar(None, pa.string()))
+            return _numbers(values)
         case DataTypeRoot.DATE | DataTypeRoot.TIME:
             return _quoted(values.cast(pa.string()))
         case DataTypeRoot.TIMESTAMP | DataTypeRoot.TIMESTAMP_LTZ as root:
@@ -54,6 +57,15 @@ def _texts(values: pa.Array, column: Column) -> pa.Array:
             return nested_json.texts(values, column.data_type)
         case _:
             return values.cast(pa.string())
+
+
+def _numbers(values: pa.Array) -> pa.Array:
+    texts = values.cast(pa.string())
+    # Readers of JSON may take -0 for a whole number, which has no sign.
+    texts = pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)
+    for text, name in _NOT_FINITE.items():
+        texts = pc.if_else(pc.equal(texts, text), f'"{name}"', texts)
+    return texts
 
 
 def _escaped(texts: pa.Array) -> pa.Array:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_tiering.formats.nested_arrays import cast_parts
 from fluss_tiering.model.data_type import DataType, DataTypeRoot
+
+NAN: Final = "NaN"
+INFINITY: Final = "Infinity"
 
 
 def texts(values: pa.Array, data_type: DataType) -> pa.StringArray:
@@ -57,11 +60,18 @@ def _plain(value: Any, data_type: DataType) -> Any:  # noqa: ANN401 - a value of
         case DataTypeRoot.ROW:
             return {field.name: _plain(value[field.name], field.data_type) for field in data_type.fields}
         case DataTypeRoot.FLOAT | DataTypeRoot.DOUBLE:
-            return value if math.isfinite(value) else None
+            return value if math.isfinite(value) else _name(value)
         case DataTypeRoot.TIMESTAMP_LTZ:
             return f"{value}Z"
         case _:
             return value.hex() if isinstance(value, bytes) else _number(value)
+
+
+def _name(value: float) -> str:
+    """Return the text for a number that JSON does not have."""
+    if math.isnan(value):
+        return NAN
+    return INFINITY if value > 0 else f"-{INFINITY}"
 
 
 def _number(value: Any) -> Any:  # noqa: ANN401 - a value of any type

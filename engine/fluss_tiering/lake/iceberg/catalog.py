@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from py4j.java_gateway import JavaClass, JavaObject
@@ -23,6 +24,8 @@ from fluss_tiering.lake.iceberg.java import (
     lake_errors,
 )
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
+from fluss_tiering.lake.iceberg.metadata.loading import load_table
+from fluss_tiering.lake.iceberg.metadata.unreadable import may_tell_of_metadata, unreadable_metadata
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
 from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, quoted
@@ -88,13 +91,40 @@ class IcebergCatalogs:
         catalog, identifier = self._located(table)
         with lake_errors(f"open the lake table {table.lake_path}"):
             try:
-                handle = catalog.loadTable(identifier)
+                handle = load_table(jvm_of(self._spark), catalog, identifier)
             except Py4JJavaError as error:
                 if not is_iceberg(error, "NoSuchTableException"):
                     raise
                 self._require_no_former_name(table, identifier)
                 return None
         return self._opened(table, handle)
+
+    def explained(self, table: TableInfo, failure: Exception) -> Exception:
+        """Return the error of a metadata file that cannot be read if that is why a call failed: see `LakeCatalog`."""
+        if not may_tell_of_metadata(failure):
+            return failure
+        jvm = jvm_of(self._spark)
+        try:
+            catalog, identifier = self._located(table)
+            found = unreadable_metadata(jvm, load_table(jvm, catalog, identifier), failure)
+        except (FlussTieringError, *JAVA_ERRORS) as error:
+            found = error if isinstance(error, FlussTieringError) and error.code is ErrorCode.CORRUPT_DATA else None
+        return failure if found is None else found
+
+    @contextmanager
+    def naming_unreadable_metadata(self, table: TableInfo) -> Iterator[None]:
+        """Let the error of the block name the metadata file of the lake table that cannot be read, if there is one.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA if there is one.
+        """
+        try:
+            yield
+        except (FlussTieringError, *JAVA_ERRORS) as failure:
+            found = self.explained(table, failure)
+            if found is failure:
+                raise
+            raise found from None
 
     def _require_no_former_name(self, table: TableInfo, identifier: JavaObject) -> None:
         """Refuse a catalog without a name whose table was made when the default name was another one."""

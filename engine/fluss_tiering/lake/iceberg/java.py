@@ -39,6 +39,9 @@ _CONFLICTS: Final = frozenset({"CommitFailedException", "ValidationException"})
 """Exceptions of `org.apache.iceberg.exceptions`: the base of a commit is no longer the newest state."""
 _UNKNOWN: Final = "org.apache.iceberg.exceptions.CommitStateUnknownException"
 """The outcome of a commit is not known, whatever was first: its files may be those of the newest snapshot."""
+_WORDS_REFUSED: Final = "the lake refused the credentials given"
+_WORDS_UNREACHABLE: Final = "the lake cannot be reached"
+_WORDS_NO_DRIVER: Final = "Spark has no JDBC driver for the lake catalog"
 _SQL_REFUSED: Final = "28"
 _SQL_UNREACHABLE: Final = "08"
 """Classes of SQLSTATE (ISO 9075-2): invalid authorization, connection exception."""
@@ -107,6 +110,19 @@ def java_error_text(error: Py4JError | PySparkException) -> str:
     return text if words is None else f"{words}: {text}"
 
 
+def tells_usual_cause(text: str) -> bool:
+    """Return whether a text of `java_error_text` begins with a common cause in words."""
+    return text.startswith((_WORDS_REFUSED, _WORDS_UNREACHABLE, _WORDS_NO_DRIVER))
+
+
+def root_text(error: Py4JError | PySparkException) -> str:
+    """Return the root cause of a Java exception in one line, as `SimpleClass: message`."""
+    if not isinstance(error, Py4JJavaError):
+        return java_error_text(error)
+    *_, root = causes(error)
+    return _class_and_message(root)
+
+
 def root_message(error: Py4JJavaError) -> str:
     """Return the message of the root cause."""
     *_, root = causes(error)
@@ -128,12 +144,12 @@ def _usual_cause(exception: JavaObject) -> str | None:
     message = exception.getMessage() or ""
     state = _sql_state(exception)
     if message.startswith("No suitable driver"):
-        return "Spark has no JDBC driver for the lake catalog"
+        return _WORDS_NO_DRIVER
     if name in _REFUSED or state.startswith(_SQL_REFUSED):
         # "credentials: …" would be masked as a secret.
-        return "the lake refused the credentials given"
+        return _WORDS_REFUSED
     if name in _UNREACHABLE or state.startswith(_SQL_UNREACHABLE):
-        return "the lake cannot be reached"
+        return _WORDS_UNREACHABLE
     return None
 
 

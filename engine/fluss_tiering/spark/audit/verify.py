@@ -30,6 +30,7 @@ from pyspark.sql.types import DataType as SparkType
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
 from fluss_tiering.lake.iceberg.repair.live_files import Manifest, live_manifests
 from fluss_tiering.lake.iceberg.validation import refuse_times
@@ -76,6 +77,13 @@ def verify_table(
             gone or belongs to another table; UNAVAILABLE if the server cannot be reached; LOG_OFFSET_OUT_OF_RANGE if
             the log no longer begins at the table's start and there is no KV snapshot from before the lake's offsets.
     """
+    with IcebergCatalogs(spark).naming_unreadable_metadata(table):
+        return _audit(client, spark, table, target=target, max_differences=max_differences)
+
+
+def _audit(
+    client: TieringClient, spark: SparkSession, table: TableInfo, *, target: str, max_differences: int
+) -> TableAudit:
     refuse_times(table, "compare this one with another reader of the lake, for example DuckDB")
     known = client.lake_snapshot(table.path)
     # An audit never creates a lake table.
@@ -94,7 +102,7 @@ def verify_table(
     offsets = {} if known is None else known.log_end_offsets
     if unregistered is not None:
         offsets = unregistered.commit.log_end_offsets
-    manifests = live_manifests(lake_table.java_table)
+    manifests = live_manifests(jvm_of(spark), lake_table.java_table)
     wrong = wrong_files(spark, lake_table.file_writer(), manifests)
     held = [info for info in client.list_buckets([table.path])[table.path] if offsets.get(info.bucket, 0) > 0]
     limits = PlanLimits(parallelism=spark.sparkContext.defaultParallelism)

@@ -83,7 +83,8 @@ def compact_table(spark: SparkSession, table: TableInfo, options: CompactionOpti
     """Compact a lake table. A failure is part of the result, so that other tables are still compacted."""
     began = time.perf_counter()
     try:
-        done = _Compactor(spark, table, options).run()
+        with IcebergCatalogs(spark).naming_unreadable_metadata(table):
+            done = _Compactor(spark, table, options).run()
     except FlussTieringError as error:
         done = Compaction(table.path, error=error.message)
     return replace(done, seconds=time.perf_counter() - began)

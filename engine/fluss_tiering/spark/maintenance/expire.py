@@ -69,7 +69,8 @@ def expire_snapshots(
     began = time.perf_counter()
     older_than_ms = None if older_than is None else int((time.time() - older_than.total_seconds()) * 1000)
     try:
-        done = expire_planned(client, spark, table, older_than_ms, retain_last)
+        with IcebergCatalogs(spark).naming_unreadable_metadata(table):
+            done = expire_planned(client, spark, table, older_than_ms, retain_last)
     except FlussTieringError as error:
         done = Expiry(table.path, error=error.message)
     return replace(done, seconds=time.perf_counter() - began)

@@ -123,7 +123,8 @@ def maintain_table(
         grace=grace,
     )
     try:
-        worker.run(steps)
+        with IcebergCatalogs(spark).naming_unreadable_metadata(table):
+            worker.run(steps)
     except Interrupted:
         worker.done = replace(worker.done, interrupted=True)
     except FlussTieringError as error:

@@ -57,7 +57,8 @@ def repair_table(spark: SparkSession, table: TableInfo) -> Repair:
     """Repair a lake table. A failure is part of the result, so that other tables are still repaired."""
     began = time.perf_counter()
     try:
-        done = _Repairer(spark, table).run()
+        with IcebergCatalogs(spark).naming_unreadable_metadata(table):
+            done = _Repairer(spark, table).run()
     except FlussTieringError as error:
         done = Repair(table.path, error=error.message)
     return replace(done, seconds=time.perf_counter() - began)
@@ -113,7 +114,7 @@ class _Repairer:
         lake = IcebergCatalogs(self._spark).find_table(self._table)
         if lake is None:
             raise nothing_tiered(self._table)
-        return lake, live_manifests(lake.java_table)
+        return lake, live_manifests(self._jvm, lake.java_table)
 
     def _check_deletes(self, manifests: list[Manifest]) -> None:
         """Refuse to write files again to which deletes by position may apply, since these name the old file."""

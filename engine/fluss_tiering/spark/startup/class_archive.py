@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +23,27 @@ _MASTER: Final = "local[2]"
 _END_SECONDS: Final = 300.0
 
 
-def make_class_archive(file: Path, *, starting: Callable[[], None] = lambda: None) -> int:
+def check_file(file: Path) -> None:
+    """Check that a file can be written into its folder, before Spark starts for its content.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the folder does not exist or takes no file.
+    """
+    if not file.parent.is_dir():
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"{file.parent} is not a folder: expected an existing folder for {file.name}"
+        )
+    try:
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-"):
+            """The folder takes files."""
+    except OSError as error:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"cannot write {file}: {error.strerror or error}: expected a folder that this user may write to",
+        ) from None
+
+
+def make_class_archive(file: Path) -> int:
     """Start Spark, load what a first round needs, write the loaded classes to a file, and return its size in bytes.
 
     Args:
@@ -35,11 +54,7 @@ def make_class_archive(file: Path, *, starting: Callable[[], None] = lambda: Non
         FlussTieringError: INVALID_REQUEST if the settings of this host keep Java from making an archive, or the file's
             folder does not exist; UNAVAILABLE if Spark does not start; UNKNOWN if Java makes no archive.
     """
-    if not file.parent.is_dir():
-        raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, f"{file.parent} is not a folder: expected an existing folder for {file.name}"
-        )
-    _check_writable(file.parent)
+    check_file(file)
     settings = spark_conf_folder()
     if settings.is_dir() and any(settings.iterdir()):
         raise FlussTieringError(
@@ -56,7 +71,6 @@ def make_class_archive(file: Path, *, starting: Callable[[], None] = lambda: Non
         )
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as folder:
         made = Path(folder) / "archive"
-        starting()
         options = f'{conf[OPTIONS_KEY]} -Xlog:disable "-XX:ArchiveClassesAtExit={made}"'
         with own_session(_MASTER, {OPTIONS_KEY: options}) as spark:
             warm_up(spark)

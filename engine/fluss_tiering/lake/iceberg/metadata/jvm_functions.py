@@ -45,6 +45,8 @@ class JvmFunctions:
         self._new_tokens = jvm.java.util.StringTokenizer
         self._list_of_tokens = jvm.java.util.Collections.list
         self._new_array = jvm.java.lang.reflect.Array.newInstance
+        self._new_thread = jvm.java.lang.Thread
+        self._new_future = jvm.java.util.concurrent.FutureTask
         invoke = jvm.java.lang.invoke
         self._handles = invoke.MethodHandles
         self._method_type = invoke.MethodType.methodType
@@ -163,6 +165,14 @@ class JvmFunctions:
     def for_each(self, values: JavaObject, function: Handle) -> None:
         """Call a function with each element of a list."""
         values.forEach(self._as("java.util.function.Consumer", function))
+
+    def in_background(self, function: Handle) -> JavaObject:
+        """Call a function without arguments in a thread of the JVM, and return the future of its result."""
+        future = self._new_future(self._as("java.util.concurrent.Callable", function))
+        thread = self._new_thread(future)
+        thread.setDaemon(True)
+        thread.start()
+        return future
 
     def _operator(self, function: Handle) -> JavaObject:
         return self._as("java.util.function.UnaryOperator", function)

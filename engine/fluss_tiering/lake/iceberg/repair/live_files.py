@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
 
-from py4j.java_gateway import JavaObject
+from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.metadata.unreadable import count_files
 from fluss_tiering.lake.iceberg.repair.check import ListedFile
 from fluss_tiering.lake.protocol import FileContent
 
@@ -50,7 +51,7 @@ class Manifest:
     entries: tuple[Entry, ...]
 
 
-def live_manifests(table: JavaObject) -> list[Manifest]:
+def live_manifests(jvm: JVMView, table: JavaObject) -> list[Manifest]:
     """Return the manifests of a table's current snapshot; none if there is no snapshot.
 
     Raises:
@@ -61,7 +62,12 @@ def live_manifests(table: JavaObject) -> list[Manifest]:
         if snapshot is None:
             return []
         io = table.io()
-        return [Manifest(each, _entries(each, _reader(io))) for each in snapshot.allManifests(io)]
+        found = []
+        for each in snapshot.allManifests(io):
+            # pyiceberg's compiled reader reads memory behind a manifest that is cut off. Iceberg's own one raises.
+            count_files(jvm, table, each)
+            found.append(Manifest(each, _entries(each, _reader(io))))
+        return found
 
 
 def _reader(io: JavaObject) -> Callable[[str], bytes]:

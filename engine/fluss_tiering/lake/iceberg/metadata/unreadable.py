@@ -1,0 +1,154 @@
+"""Names the metadata file of a lake table that is missing or damaged, after a call to Iceberg has failed.
+
+Iceberg's own errors say what its reader stumbled over, often without the file. So the files are read once more here,
+each by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+from py4j.java_gateway import JavaObject, JVMView
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+from fluss_tiering.lake.damaged_parquet import MISSING, unreadable_file
+from fluss_tiering.lake.iceberg.java import (
+    JAVA_ERRORS,
+    causes,
+    elements,
+    iceberg_class,
+    is_iceberg,
+    root_text,
+    tells_usual_cause,
+)
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+_AVRO: Final = ".avro"
+_END: Final = "it ends too early"
+_METADATA: Final = ("metadata file", "JSON")
+_LIST: Final = ("manifest list", "Avro")
+_MANIFEST: Final = ("manifest", "Avro")
+_Kind = tuple[str, str]
+
+
+def may_tell_of_metadata(failure: Exception) -> bool:
+    """Return whether a failure may come from a file that cannot be read. Most other errors say their cause."""
+    if not isinstance(failure, FlussTieringError):
+        return isinstance(failure, JAVA_ERRORS)
+    return failure.code in (ErrorCode.STORAGE, ErrorCode.UNKNOWN) and not tells_usual_cause(failure.message)
+
+
+def unreadable_metadata(jvm: JVMView, table: JavaObject, failure: Exception) -> FlussTieringError | None:
+    """Return the error of a metadata file that cannot be read, if that may be why a call has failed.
+
+    The metadata of all snapshots is read only if the failure names a manifest or a manifest list. Otherwise only that
+    of the current one is, since there may be thousands.
+
+    Args:
+        jvm: The JVM.
+        table: Iceberg's table object.
+        failure: The error of the call.
+
+    Returns:
+        None if all files can be read, or if their store fails.
+    """
+    try:
+        found = _first_unreadable(jvm, table, _AVRO in str(failure))
+        return None if found is None else _error(jvm, table.io(), *found)
+    except JAVA_ERRORS:  # the JVM has ended, or the store fails
+        return None
+
+
+def unreadable_metadata_file(jvm: JVMView, io: JavaObject, location: str) -> FlussTieringError | None:
+    """Return the error of a metadata file of a table; None if it can be read, or if its store fails."""
+    try:
+        iceberg_class(jvm, "TableMetadataParser").read(io, location)
+    except JAVA_ERRORS as error:
+        with suppress(*JAVA_ERRORS):
+            return _error(jvm, io, location, _METADATA, error)
+    return None
+
+
+def metadata_file_error(location: str, damage: str | None) -> FlussTieringError:
+    """Return the error of a metadata file that cannot be read.
+
+    Args:
+        location: The location of the file.
+        damage: Why the file cannot be read; None if it is missing.
+    """
+    return unreadable_file(location, MISSING if damage is None else f"is damaged: {damage}", *_METADATA)
+
+
+def count_files(jvm: JVMView, table: JavaObject, manifest: JavaObject) -> int:
+    """Return the number of live files in a manifest, which is read to its end. Errors are those of the JVM."""
+    files = iceberg_class(jvm, "ManifestFiles")
+    read = files.readDeleteManifest if str(manifest.content()) == "DELETES" else files.read
+    reader = read(manifest, table.io(), table.specs())
+    try:
+        return int(iceberg_class(jvm, "relocated.com.google.common.collect.Iterables").size(reader))
+    finally:
+        reader.close()
+
+
+def _first_unreadable(
+    jvm: JVMView, table: JavaObject, everything: bool
+) -> tuple[str, _Kind, Py4JError | PySparkException] | None:
+    location = str(table.operations().current().metadataFileLocation())
+    try:
+        # Iceberg's objects remember what they have read before.
+        metadata = iceberg_class(jvm, "TableMetadataParser").read(table.io(), location)
+    except JAVA_ERRORS as error:
+        return location, _METADATA, error
+    seen: set[str] = set()
+    for snapshot in _snapshots(metadata, everything):
+        try:
+            manifests = elements(snapshot.allManifests(table.io()))
+        except JAVA_ERRORS as error:
+            return str(snapshot.manifestListLocation()), _LIST, error
+        for manifest in manifests:
+            location = str(manifest.path())
+            if location in seen:
+                continue
+            seen.add(location)
+            try:
+                count_files(jvm, table, manifest)
+            except JAVA_ERRORS as error:
+                return location, _MANIFEST, error
+    return None
+
+
+def _snapshots(metadata: JavaObject, everything: bool) -> Iterator[JavaObject]:
+    """Yield the current snapshot, and then the others if everything is looked at."""
+    current = metadata.currentSnapshot()
+    if current is not None:
+        yield current
+    if everything:
+        yield from elements(metadata.snapshots())
+
+
+def _error(
+    jvm: JVMView, io: JavaObject, location: str, kind: _Kind, error: Py4JError | PySparkException
+) -> FlussTieringError | None:
+    """Return the error of a file that Iceberg cannot read; None if its store does not give its bytes."""
+    what = _what(jvm, io, location, error)
+    return None if what is None else unreadable_file(location, what, *kind)
+
+
+def _what(jvm: JVMView, io: JavaObject, location: str, error: Py4JError | PySparkException) -> str | None:
+    try:
+        stream = io.newInputFile(location).newStream()
+        try:
+            stream.transferTo(jvm.java.io.OutputStream.nullOutputStream())
+        finally:
+            stream.close()
+    except Py4JJavaError as failed:
+        names = {str(each.getClass().getSimpleName()) for each in causes(failed)}
+        if is_iceberg(failed, "NotFoundException") or "FileNotFoundException" in names:
+            return MISSING
+        # Hadoop compares the bytes of a local file with its checksums.
+        return f"is damaged: {root_text(failed)}" if "ChecksumException" in names else None
+    why = root_text(error)
+    return f"is damaged: {_END if why == 'EOFException' else why}"

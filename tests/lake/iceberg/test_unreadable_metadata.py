@@ -1,0 +1,193 @@
+"""The error of a metadata file that is missing or damaged names it, and comes without Iceberg's long retries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlparse
+
+import pytest
+from lake_support import Lake
+from table_support import commit_of, piece
+
+from fluss_tiering.lake.iceberg.java import jvm_of
+from fluss_tiering.lake.iceberg.metadata import loading
+from fluss_tiering.lake.iceberg.repair.live_files import live_manifests
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.repair import repair_table
+
+REMEDY = "restore it from a backup, or from an older version if its store keeps versions"
+FORMS = {"metadata file": "JSON", "manifest list": "Avro", "manifest": "Avro"}
+
+
+def lose(file: Path) -> str:
+    file.unlink()
+    return "is missing: "
+
+
+def empty(file: Path) -> str:
+    return _written(file, b"")
+
+
+def cut_off(file: Path) -> str:
+    said = _written(file, file.read_bytes()[: file.stat().st_size // 2])
+    return said if file.suffix == ".json" else f"{said}it ends too early: "
+
+
+def write_text(file: Path) -> str:
+    return _written(file, b"no metadata" * 100)
+
+
+def flip(file: Path) -> str:
+    """Change bytes behind Hadoop's back, which has a checksum of a local file beside it."""
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 8] = bytes(each ^ 0x55 for each in content[middle : middle + 8])
+    file.write_bytes(content)
+    return "is damaged: "
+
+
+def _written(file: Path, content: bytes) -> str:
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+    file.write_bytes(content)
+    return "is damaged: "
+
+
+def files_of(lake: Any) -> dict[str, str]:
+    """Return the location of each kind of metadata file of the current snapshot."""
+    table = lake.java_table
+    snapshot = table.currentSnapshot()
+    return {
+        "metadata file": metadata_file_of(lake),
+        "manifest list": snapshot.manifestListLocation(),
+        "manifest": snapshot.allManifests(table.io())[0].path(),
+    }
+
+
+def metadata_file_of(lake: Any) -> str:
+    return str(lake.java_table.operations().current().metadataFileLocation())
+
+
+def path_of(location: str) -> Path:
+    return Path(urlparse(location).path)
+
+
+@pytest.mark.parametrize("spoil", [lose, empty, cut_off, write_text, flip])
+@pytest.mark.parametrize("kind", FORMS)
+def test_the_file_is_named_with_what_to_do(spark, catalogs, keyed, kind: str, spoil: Callable[[Path], str]):
+    lake = catalogs.open_table(keyed)
+    lake.commit([piece(lake, {1: "a"})], commit_of(1))
+    location = files_of(catalogs.open_table(keyed))[kind]
+    said = spoil(path_of(location))
+
+    with pytest.raises(FlussTieringError) as raised, catalogs.naming_unreadable_metadata(keyed):
+        live_manifests(jvm_of(spark), catalogs.open_table(keyed).java_table)
+    assert raised.value.code is ErrorCode.CORRUPT_DATA
+    assert raised.value.message.startswith(f"the {kind} {location} {said}")
+    assert raised.value.message.endswith(f"expected the {FORMS[kind]} file that the lake table refers to; {REMEDY}")
+
+    for done in (repair_table(spark, keyed), compact_table(spark, keyed, CompactionOptions())):
+        assert done.error is not None
+        assert done.error.startswith(f"the {kind} {location} {said}")
+    # A round gets the same error.
+    failed = FlussTieringError(ErrorCode.STORAGE, "IOException: could not commit")
+    assert str(catalogs.explained(keyed, failed)) == str(raised.value)
+
+
+@pytest.mark.parametrize("spoil", [lose, empty, cut_off])
+def test_the_metadata_file_of_a_hadoop_catalog_is_named(spark, tmp_path: Path, spoil: Callable[[Path], str]):
+    lake = Lake(spark, tmp_path, {"k": "INT"})
+    location = metadata_file_of(lake.open())
+    said = spoil(path_of(location))
+    with pytest.raises(FlussTieringError) as raised:
+        lake.open()
+    assert raised.value.code is ErrorCode.CORRUPT_DATA
+    assert raised.value.message.startswith(f"the metadata file {location} {said}")
+
+
+def test_other_failures_stay_what_they_are(catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    lake.commit([piece(lake, {1: "a"})], commit_of(1))
+    failures = [
+        FlussTieringError(ErrorCode.STORAGE, "IOException: the disk is full"),
+        FlussTieringError(ErrorCode.LAKE_CONFLICT, "somebody else"),
+        FlussTieringError(ErrorCode.STORAGE, "the lake cannot be reached: ConnectException: refused"),
+        ValueError("x"),
+    ]
+    for failure in failures:
+        assert catalogs.explained(keyed, failure) is failure
+    location = files_of(lake := catalogs.open_table(keyed))["manifest"]
+    lose(path_of(location))
+    for failure in failures[1:]:
+        assert catalogs.explained(keyed, failure) is failure
+    assert lake.base() is not None
+
+
+def test_a_manifest_of_an_older_snapshot_is_looked_at_if_the_failure_names_one(catalogs, keyed):
+    lake = catalogs.open_table(keyed)
+    lake.commit([piece(lake, {1: "a"})], commit_of(1))
+    older = files_of(catalogs.open_table(keyed))["manifest list"]
+    lake = catalogs.open_table(keyed)
+    lake.commit([piece(lake, {2: "b"})], commit_of(2))
+    lose(path_of(older))
+
+    other = FlussTieringError(ErrorCode.STORAGE, "IOException: no space left")
+    assert catalogs.explained(keyed, other) is other
+    naming = FlussTieringError(ErrorCode.STORAGE, f"FileNotFoundException: {older}")
+    assert str(catalogs.explained(keyed, naming)).startswith(f"the manifest list {older} is missing: ")
+
+
+class Load:
+    """A load that takes long, as a future of the JVM."""
+
+    def __init__(self, result: object) -> None:
+        self.result = result
+        self.cancelled = False
+
+    def get(self, *limit: object) -> object:
+        if limit:
+            timeout = SimpleNamespace(getSimpleName=lambda: "TimeoutException")
+            raise loading.Py4JJavaError("", SimpleNamespace(_target_id="o1", getClass=lambda: timeout))
+        assert self.result is not None, "nobody waits for the end of the retries"
+        return self.result
+
+    def cancel(self, running: bool) -> None:
+        assert running
+        self.cancelled = True
+
+
+def test_a_load_that_cannot_succeed_is_not_waited_for(spark):
+    damage = FlussTieringError(ErrorCode.CORRUPT_DATA, "the metadata file x is missing")
+    load: Any = Load(None)
+    with pytest.raises(FlussTieringError) as raised:
+        loading.settled(jvm_of(spark), load, lambda: damage)
+    assert raised.value is damage
+    assert load.cancelled
+
+
+def test_a_load_that_may_succeed_is_waited_for(spark):
+    load: Any = Load("the table")
+    assert loading.settled(jvm_of(spark), load, lambda: None) == "the table"
+
+
+def test_a_damaged_metadata_file_ends_a_load_in_the_background(spark, catalogs, keyed, monkeypatch):
+    """Iceberg's JDBC catalog would try for 95 seconds. Its load is looked at at once here, and is then cancelled."""
+    location = metadata_file_of(catalogs.open_table(keyed))
+    empty(path_of(location))
+    monkeypatch.setattr(loading, "_QUICK_MS", 0)
+    futures: list[Any] = []
+    settled = loading.settled
+
+    def noted(jvm: Any, future: Any, look: Any) -> Any:
+        futures.append(future)
+        return settled(jvm, future, look)
+
+    monkeypatch.setattr(loading, "settled", noted)
+    with pytest.raises(FlussTieringError) as raised:
+        catalogs.open_table(keyed)
+    assert raised.value.message.startswith(f"the metadata file {location} is damaged: ")
+    (future,) = futures
+    assert future.isCancelled()
