@@ -11,6 +11,7 @@ from code_blocks import ROOT
 
 from fluss_tiering.cli.main import app
 from fluss_tiering.client.security import VARIABLES
+from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.server.settings import _OF_OTHERS, setting_fields
 
 THREATS = ROOT / "SECURITY.md"
@@ -38,10 +39,10 @@ def test_words_that_look_like_settings_are_settings(page: Path) -> None:
 
 
 def test_the_guide_names_the_defaults_of_limits() -> None:
-    named = re.findall(r"`([a-z-]+)`, (\d+) \|", GUIDE.read_text())
+    named = re.findall(r"`([a-z-]+)`, (\d+(?:mb)?) \|", GUIDE.read_text())
     assert len(named) == 3
     fields = setting_fields()
-    assert {name: int(number) for name, number in named} == {
+    assert {name: parse_memory_size(number) for name, number in named} == {
         name: fields[name.replace("-", "_")].get_default() for name, _ in named
     }
 

@@ -75,3 +75,9 @@ def test_options_of_the_deployed_commands_exist() -> None:
     reference = (DOCS / "reference" / "cli.md").read_text()
     serve = reference.partition("\n## serve\n")[2].partition("\n## ")[0]
     assert all(f"`{option}`" in serve for option in given)
+
+
+def test_the_first_page_leads_to_every_page() -> None:
+    linked = {DOCS / target for target in LINK.findall((DOCS / "index.md").read_text())}
+    pages = {page for page in DOCS.rglob("*.md") if page.parent != DOCS / "decisions"} - {DOCS / "index.md"}
+    assert {str(page.relative_to(DOCS)) for page in pages - linked} == set()
