@@ -16,6 +16,8 @@ _SAID_BY_OTHERS: Final = frozenset({"A", "A,B", "DURATION", "FOLDER", "SIZE", "[
 """The values whose own check names an empty one, and says more about what is expected."""
 
 
+_OF_VALIDATORS: Final = "Value error, "
+"""What pydantic puts in front of the sentence of a check."""
 _OF_PYDANTIC: Final = "Input should be "
 
 
@@ -46,6 +48,8 @@ class Command(TyperCommand):
             return super().parse_args(ctx, args)
         except Exception as error:
             # typer keeps the type of the error to itself, and takes the words for it from pydantic.
+            if hasattr(error, "message"):
+                error.message = error.message.removeprefix(_OF_VALIDATORS)
             wrong = getattr(error, "param", None)
             if isinstance(wrong, TyperOption) and str(getattr(error, "message", "")).startswith(_OF_PYDANTIC):
                 expected = help_words.expected_number(wrong)
