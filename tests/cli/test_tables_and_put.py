@@ -380,6 +380,11 @@ def test_adopt_says_which_database_a_folder_has_from_now_on(command, tmp_path):
     assert command("adopt", tmp_path, "--store", "postgresql://db/tiering").refuses(2, "sqlite")
 
 
+def test_a_database_that_there_is_not_is_told_in_words(command, tmp_path):
+    told = "Invalid value for '--store': 'mysql' is not one of 'sqlite', 'postgresql'"
+    assert command("adopt", tmp_path, "--store", "mysql").refuses(2, told)
+
+
 def test_an_empty_path_is_not_the_present_folder(command):
     assert command("serve", "--data-dir", "").refuses(2, "data-dir", "the path is empty")
 
