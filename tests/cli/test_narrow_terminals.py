@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from engine_support import SCHEMA
+from fluss_tiering.cli import status_view
 from fluss_tiering.cli.common import output
 from fluss_tiering.cli.common.output import Heading, print_table
 from fluss_tiering.cli.lake import tier
@@ -153,12 +154,20 @@ def test_a_name_gives_way_last(command, tables, monkeypatch):  # D27
     command("status")
     shown = read(console)
     # How wide the times are, and so which columns are left out beside this one, depends on when it is asked.
-    assert re.search(r"Not shown in this width: Since(, \w+)+\. See --json\.", " ".join(shown.split()))
+    assert re.search(r"Not shown in this width: Since(, [\w ]+)+\. See --json\.", " ".join(shown.split()))
     pieces = [row[0].split()[0] for row in columns(shown)]
     assert NAMES[0] in pieces
     at = next(number for number, piece in enumerate(pieces) if piece.startswith("warehouse_production"))
     assert "".join(pieces[at:]).startswith(NAMES[1])
     assert pieces[at].endswith((".", "_"))
+
+
+def test_wide_times_cost_columns_and_no_lines(monkeypatch):  # D27
+    console = terminal(monkeypatch, 80)
+    times = ["59 minutes ago", "59 minutes from now", "59 minutes"]
+    row = [NAMES[1], "Initialized", times[0], "1,000", times[0], "10", times[1], "1,000,000", times[2]]
+    print_table(None, status_view._HEADINGS, [row], "nothing")
+    assert re.search(r"Not shown in this width: Since, Epoch, (Last tiered, )?Failures, Lag\.", read(console))
 
 
 def test_more_columns_than_a_terminal_has_room_for_are_stacked(monkeypatch):  # D27

@@ -19,13 +19,13 @@ from fluss_tiering.plural import counted
 _HEADINGS = (
     Heading("Table"),
     Heading("Status"),
-    Heading("Since", spare=1),
-    Heading("Epoch", numeric=True, spare=3),
-    Heading("Last tiered"),
-    Heading("Failures", numeric=True, spare=2),
+    Heading("Since", spare=2),
+    Heading("Epoch", numeric=True, spare=4),
+    Heading("Last tiered", spare=1),
+    Heading("Failures", numeric=True, spare=3),
     Heading("Next round"),
     Heading("Rows waiting", numeric=True),
-    Heading("Lag", spare=4),
+    Heading("Lag", spare=5),
 )
 _HEALTH_STYLES = {
     ClusterHealthStatus.GREEN: "green",
