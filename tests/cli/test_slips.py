@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 
+from fluss_tiering.cli.common import help_words
 from fluss_tiering.cli.main import app
 
 _OF_LIBRARIES = ("Value error", "Input should", "[Errno", "Detail:")
@@ -50,9 +51,9 @@ def _leaves(group, names=()):
 def test_a_missing_argument_has_the_name_of_the_usage(command, names, found):
     arguments = [each for each in found.params if each.param_type_name == "argument" and each.required]
     if arguments:
-        said = told(command(*names))
-        assert f"Missing argument '{arguments[0].metavar}'" in said
-        assert arguments[0].metavar in command(*names, "-h").out
+        shown = help_words.name(arguments[0])
+        assert f"Missing argument '{shown}'" in told(command(*names))
+        assert shown in command(*names, "-h").out
 
 
 @pytest.mark.parametrize("option", ["--max-round-bytes"])

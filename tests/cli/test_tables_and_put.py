@@ -381,7 +381,7 @@ def test_adopt_says_which_database_a_folder_has_from_now_on(command, tmp_path):
 
 
 def test_a_database_that_there_is_not_is_told_in_words(command, tmp_path):
-    told = "Invalid value for '--store': 'mysql' is not one of 'sqlite', 'postgresql'"
+    told = "Invalid value for '--store': 'mysql' is not one of sqlite, postgresql"
     assert command("adopt", tmp_path, "--store", "mysql").refuses(2, told)
 
 

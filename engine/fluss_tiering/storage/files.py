@@ -155,7 +155,7 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         except FileNotFoundError:
             raise corrupt(path, "is missing", "it beside the other files of this data folder", remedy) from None
         except (ValueError, RecursionError) as error:
-            raise corrupt(path, "is no JSON", "a JSON object", remedy) from error
+            raise corrupt(path, f"is no JSON ({error})", "a JSON object", remedy) from error
     if not isinstance(content, dict):
         raise corrupt(path, f"holds a JSON {type(content).__name__}", "a JSON object", remedy)
     return content

@@ -107,7 +107,8 @@ def test_the_leader_is_killed_and_comes_back(
     # back. Then the leader is killed once more.
     for attempt in range(3):
         server = leader_of(fluss, fluss_cluster, path, bucket)
-        assert behind.call(log_offset(path, bucket, OffsetType.LATEST)) == 5
+        # A leader that was elected just now learns the high watermark from its replicas.
+        wait_until(lambda: behind.call(log_offset(path, bucket, OffsetType.LATEST)) == 5)
         server.kill()
         try:
             # Its connection is gone, and the metadata name it until its session ends. Then the other server leads.
