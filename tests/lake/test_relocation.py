@@ -129,20 +129,6 @@ def test_damaged_files_are_reported(tmp_path: Path, damage: str) -> None:  # D23
     assert refused.value.code is ErrorCode.CORRUPT_DATA
 
 
-def test_a_copy_without_the_metadata_of_a_table_is_refused_unchanged(tmp_path: Path) -> None:
-    make(tmp_path / "old" / "lake")
-    new = tmp_path / "new" / "lake"
-    shutil.copytree(tmp_path / "old" / "lake", new)
-    newest = max(new.rglob("*.metadata.json"))
-    newest.unlink()
-    before = contents(new)
-    with pytest.raises(FlussTieringError) as refused:
-        relocate_lake(new)
-    assert refused.value.code is ErrorCode.CORRUPT_DATA
-    assert refused.value.message.startswith(f"the metadata file {newest} of the lake table db.orders is missing: ")
-    assert contents(new) == before
-
-
 def test_an_empty_or_missing_catalog_names_nothing(tmp_path: Path) -> None:
     assert named_lake_folder(tmp_path) is None
     with closing(sqlite3.connect(tmp_path / "catalog.db")) as connection:

@@ -70,15 +70,13 @@ def relocate_lake(lake_dir: Path) -> Relocation | None:
 
     Raises:
         FlussTieringError: INVALID_REQUEST if position deletes have a format whose paths cannot be changed;
-            CORRUPT_DATA if the catalog, a file of metadata or a delete file cannot be read, or if the present metadata
-            file of a table is missing. What was changed before
+            CORRUPT_DATA if the catalog, a file of metadata or a delete file cannot be read. What was changed before
             names the new folder, and a later run goes on.
     """
     before = named_lake_folder(lake_dir)
     if before is None:
         return None
     moved = _mover(before, lake_dir)
-    _require_metadata(lake_dir, moved)
     files = sorted((lake_dir / _WAREHOUSE).glob("**/metadata/*"))
     manifests = [file for file in files if file.suffix == ".avro" and not file.name.startswith("snap-")]
     changed = sum(_rewrite_avro(file, lambda record: _move_entry(record, moved, lake_dir)) for file in manifests)
@@ -111,18 +109,6 @@ def _catalog_rows(lake_dir: Path) -> list[tuple[str, str, str, str | None, str |
             ErrorCode.CORRUPT_DATA,
             f"the lake's catalog {file} cannot be read: {error}; restore it from a backup",
         ) from error
-
-
-def _require_metadata(lake_dir: Path, moved: Callable[[str], str]) -> None:
-    """Refuse a lake that lacks the metadata file of a table, as a copy that was broken off may."""
-    for _, namespace, name, location, _ in _catalog_rows(lake_dir):
-        file = None if location is None else _path_of(moved(location))
-        if file is not None and file.is_relative_to(lake_dir) and not file.is_file():
-            raise FlussTieringError(
-                ErrorCode.CORRUPT_DATA,
-                f"the metadata file {file} of the lake table {namespace}.{name} is missing: expected a whole copy of "
-                "the lake; copy it again, or restore the file from a backup",
-            )
 
 
 def _mover(before: Path, after: Path) -> Callable[[str], str]:
