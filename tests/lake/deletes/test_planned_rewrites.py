@@ -28,9 +28,10 @@ def planned(
     table: DeletedRows,
     partitions: Sequence[PartitionValues] | None = None,
     options: Mapping[str, str] = ALL,
+    max_bytes: int | None = None,
 ) -> tuple[IcebergTable, PlannedRewrite | None]:
     lake = table.open()
-    return lake, planned_rewrite(table.spark, lake, partitions, options)
+    return lake, planned_rewrite(table.spark, lake, partitions, options, max_bytes)
 
 
 def rewritten(
@@ -93,6 +94,25 @@ def test_each_file_may_be_a_group(spark: Any, tmp_path: Path) -> None:
     assert {each.partition_values: each.groups for each in plan.places} == {DAY: ((0,), (1,)), TUESDAY: ((0,),)}
     for work in plan.places:
         assert len(plan.rewriter(work).files) == len(work.groups)
+
+
+def test_no_more_bytes_are_rewritten_than_allowed_whatever_the_sizes_of_the_files(spark: Any, tmp_path: Path) -> None:
+    table = DeletedRows(spark, tmp_path, 2)
+    table.add(range(10), range(10, 20), range(20, 3000), range(3000, 3010))
+    *small, large = sorted(sizes(table).values())
+    each = {**ALL, "max-file-group-size-bytes": "1"}
+    for max_bytes, files in (
+        (sum(small), 3),
+        (sum(small) - 1, 2),
+        (large, 1),
+        (small[0] - 1, 0),
+        (sum(small) + large, 4),
+    ):
+        _, plan = planned(table, options=each, max_bytes=max_bytes)
+        assert plan is not None
+        assert plan.bytes <= max_bytes
+        # If the large file comes first, no small one has room beside it.
+        assert len(plan.old) == files or (max_bytes == large and 1 <= len(plan.old) <= 3)
 
 
 def test_files_that_are_not_rewritten_are_still_known(spark: Any, tmp_path: Path) -> None:

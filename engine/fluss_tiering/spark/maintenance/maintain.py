@@ -212,9 +212,9 @@ class _Worker:
         # apply to files that are rewritten meanwhile. Without it such a rewrite is given up, and position delete files
         # are older than the new data files, so that they are removed in the same go.
         by_position = before.position_deletes > 0 and not before.equality_deletes
-        options = rewrite_options(table, self._limits)
-        if batch.max_files is not None:
-            options["max-files-to-rewrite"] = str(batch.max_files)
+        # A group that is larger than what is left of the budget would be left out.
+        limits = self._limits if batch.part is None else replace(self._limits, max_bytes=batch.part.bytes)
+        options = rewrite_options(table, limits)
         of_spark = {
             "max-concurrent-file-group-rewrites": str(self._limits.cores),
             "remove-dangling-deletes": "true",
@@ -228,6 +228,7 @@ class _Worker:
             options=options,
             of_spark=of_spark,
             tasks=self._limits.cores,
+            part=batch.part,
         )
         # A commit also drops delete files that are older than all data files, which Iceberg's result does not count.
         fewer = before.delete_files - file_counts(self._open().java_table).delete_files

@@ -24,6 +24,7 @@ from fluss_tiering.lake.iceberg.maintenance.place_groups import can_rewrite
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import MergeableDeletes, mergeable_deletes
 from fluss_tiering.lake.iceberg.maintenance.rewrites import (
     FileGroup,
+    Part,
     PartitionValues,
     planned_groups,
     target_file_bytes,
@@ -78,12 +79,12 @@ class Batch:
     Attributes:
         partitions: The partitions.
         groups: The groups of files in them that are replaced.
-        max_files: How many files are rewritten at most; None for all that the planner finds in the partitions.
+        part: What is rewritten of the partition at most; None for all that the planner finds in the partitions.
     """
 
     partitions: tuple[PartitionValues, ...]
     groups: tuple[FileGroup, ...]
-    max_files: int | None = None
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,11 +300,12 @@ def choose(groups: Iterable[FileGroup], limits: MaintenanceLimits) -> tuple[Batc
         fitting = _fitting(found, left)
         if not fitting:
             continue
-        left -= _bytes(fitting)
         if len(fitting) == len(found):
             whole.append((partition, fitting))
         else:
-            parts.append(Batch((partition,), tuple(fitting), sum(group.files for group in fitting)))
+            part = Part(left, sum(group.files for group in fitting))
+            parts.append(Batch((partition,), tuple(fitting), part))
+        left -= _bytes(fitting)
     return (*_commits(whole, limits.commit_bytes), *parts)
 
 

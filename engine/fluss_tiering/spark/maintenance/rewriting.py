@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.maintenance.place_groups import PlannedRewrite, planned_rewrite
-from fluss_tiering.lake.iceberg.maintenance.rewrites import PartitionValues, Rewritten, rewrite
+from fluss_tiering.lake.iceberg.maintenance.rewrites import Part, PartitionValues, Rewritten, rewrite
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import refuse_times
 from fluss_tiering.model.table import TableInfo
@@ -30,6 +30,7 @@ def rewrite_data_files(
     options: Mapping[str, str],
     of_spark: Mapping[str, str],
     tasks: int | None = None,
+    part: Part | None = None,
 ) -> Rewritten:
     """Rewrite data files in one commit. Errors of the commit are those of the JVM.
 
@@ -41,12 +42,13 @@ def rewrite_data_files(
         options: The options of Iceberg's planner, which chooses the files.
         of_spark: Further options of a rewrite by Spark.
         tasks: How many tasks write at the same time; None for as many as Spark has cores.
+        part: What is rewritten at most; None for all that the planner chooses.
 
     Raises:
         FlussTieringError: UNKNOWN if a task failed for good; STORAGE if the lake cannot be read; INVALID_REQUEST if
             Spark would have to rewrite a table with a TIME column.
     """
-    planned = planned_rewrite(spark, lake, partitions, options)
+    planned = planned_rewrite(spark, lake, partitions, options, None if part is None else part.bytes)
     if planned is not None and (done := _by_tasks(spark, lake, planned, tasks)) is not None:
         return done
     refuse_times(
@@ -54,7 +56,8 @@ def rewrite_data_files(
         "compact this one with an engine that reads TIME and equality deletes and keeps sequence numbers, see "
         "'Tables with TIME' in the documentation",
     )
-    return rewrite(spark, lake.java_table, partitions, {**options, **of_spark})
+    limit = {} if part is None else {"max-files-to-rewrite": str(part.files)}
+    return rewrite(spark, lake.java_table, partitions, {**options, **of_spark, **limit})
 
 
 def _by_tasks(spark: SparkSession, lake: IcebergTable, planned: PlannedRewrite, tasks: int | None) -> Rewritten | None:

@@ -76,6 +76,7 @@ def planned_rewrite(
     lake: IcebergTable,
     partitions: Sequence[PartitionValues] | None,
     options: Mapping[str, str],
+    max_bytes: int | None = None,
 ) -> PlannedRewrite | None:
     """Plan a rewrite of the data files of some partitions; None if Spark has to rewrite them.
 
@@ -86,6 +87,7 @@ def planned_rewrite(
         lake: The lake table, which has a snapshot.
         partitions: The partitions; None for all of them.
         options: The options of Iceberg's planner.
+        max_bytes: The largest size of the files that are replaced; None for any size.
 
     Raises:
         FlussTieringError: STORAGE if the lake cannot be read.
@@ -96,6 +98,8 @@ def planned_rewrite(
         return None
     where = None if partitions is None else in_partitions(spark, table, partitions)
     groups = _groups(spark, table, where, options)
+    if max_bytes is not None:
+        groups = _within(groups, max_bytes)
     places: dict[LakePlace, list[LiveDataFile]] = defaultdict(list)
     listed = list(live_data_files(jvm_of(spark), table, lake.base(), where))
     for file in listed:
@@ -119,7 +123,7 @@ def planned_rewrite(
         tuple(work),
         tuple(old),
         _only_for({str(file.location()) for file in old}, listed),
-        sum(int(file.fileSizeInBytes()) for file in old),
+        _bytes(old),
     )
 
 
@@ -164,6 +168,21 @@ def _groups(
     """Return the data files of each group that Iceberg's planner would rewrite together."""
     groups = [group.fileScanTasks() for group in planned_by_iceberg(spark, table, where, options)]
     return [[tasks.get(number).file() for number in range(tasks.size())] for tasks in groups]
+
+
+def _within(groups: Sequence[list[JavaObject]], max_bytes: int) -> list[list[JavaObject]]:
+    """Return those of the groups whose files together have at most this size. The first ones come first."""
+    found = []
+    for group in groups:
+        size = _bytes(group)
+        if size <= max_bytes:
+            max_bytes -= size
+            found.append(group)
+    return found
+
+
+def _bytes(files: Iterable[JavaObject]) -> int:
+    return sum(int(file.fileSizeInBytes()) for file in files)
 
 
 def _only_for(rewritten: set[str], listed: Iterable[LiveDataFile]) -> tuple[LakeFile, ...]:

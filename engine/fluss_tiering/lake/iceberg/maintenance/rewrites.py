@@ -50,6 +50,22 @@ class FileGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """How much of a partition is rewritten at most.
+
+    Iceberg's planner forms other groups each time, since it puts the files into them in the order in which its threads
+    read the manifests. So what was planned before cannot be named by its groups.
+
+    Attributes:
+        bytes: The size of the data files.
+        files: About how many files these are. A rewrite by Spark has this limit only: Iceberg's action knows no other.
+    """
+
+    bytes: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rewritten:
     """What a rewrite did.
 
