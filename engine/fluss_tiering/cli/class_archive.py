@@ -23,12 +23,10 @@ def class_archive(
     FLUSS_TIERING_CLASS_ARCHIVE names. Make it again after an update of Spark or Java, because a JVM ignores an archive
     of another version.
     """
-    from fluss_tiering.spark.startup.class_archive import check_file, make_class_archive  # noqa: PLC0415 - Spark, for this command only
+    from fluss_tiering.spark.startup.class_archive import make_class_archive  # noqa: PLC0415 - Spark, for this command only
     from fluss_tiering.spark.startup.driver_jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
 
-    check_file(file)
-    output.print_progress("Starting Spark and loading its classes …")
-    size = make_class_archive(file)
+    size = make_class_archive(file, lambda: output.print_progress("Starting Spark and loading its classes …"))
     output.print_sentence(
         f"{escape(str(file))} has been written ({size / 1e6:,.0f} MB). "
         f"Set {ARCHIVE_VARIABLE} to its path, so that applications use it."

@@ -72,6 +72,6 @@ def test_what_java_makes_no_archive_of_is_named(tmp_path: Path, monkeypatch: pyt
 
 def refusal(file: Path) -> str:
     with pytest.raises(FlussTieringError) as refused:
-        make_class_archive(file)
+        make_class_archive(file, lambda: pytest.fail("Spark would start"))
     assert refused.value.code is ErrorCode.INVALID_REQUEST
     return refused.value.message

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -23,27 +24,7 @@ _MASTER: Final = "local[2]"
 _END_SECONDS: Final = 300.0
 
 
-def check_file(file: Path) -> None:
-    """Check that a file can be written into its folder, before Spark starts for its content.
-
-    Raises:
-        FlussTieringError: INVALID_REQUEST if the folder does not exist or takes no file.
-    """
-    if not file.parent.is_dir():
-        raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, f"{file.parent} is not a folder: expected an existing folder for {file.name}"
-        )
-    try:
-        with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-"):
-            """The folder takes files."""
-    except OSError as error:
-        raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST,
-            f"cannot write {file}: {error.strerror or error}: expected a folder that this user may write to",
-        ) from None
-
-
-def make_class_archive(file: Path) -> int:
+def make_class_archive(file: Path, starting: Callable[[], object] = lambda: None) -> int:
     """Start Spark, load what a first round needs, write the loaded classes to a file, and return its size in bytes.
 
     Args:
@@ -51,10 +32,11 @@ def make_class_archive(file: Path) -> int:
         starting: Called before Spark starts, if nothing speaks against it.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if the settings of this host keep Java from making an archive, or the file's
-            folder does not exist; UNAVAILABLE if Spark does not start; UNKNOWN if Java makes no archive.
+        FlussTieringError: INVALID_REQUEST if the settings of this host keep Java from making an archive, or if the
+            file's folder does not exist or takes no file; UNAVAILABLE if Spark does not start; UNKNOWN if Java makes
+            no archive.
     """
-    check_file(file)
+    _check_file(file)
     settings = spark_conf_folder()
     if settings.is_dir() and any(settings.iterdir()):
         raise FlussTieringError(
@@ -69,6 +51,7 @@ def make_class_archive(file: Path) -> int:
             "the environment has options for the driver's JVM (such as JDK_JAVA_OPTIONS): expected none, since the "
             "archive only serves applications with our own options; unset them, here and for the applications",
         )
+    starting()
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}-") as folder:
         made = Path(folder) / "archive"
         options = f'{conf[OPTIONS_KEY]} -Xlog:disable "-XX:ArchiveClassesAtExit={made}"'
@@ -84,16 +67,20 @@ def make_class_archive(file: Path) -> int:
     return file.stat().st_size
 
 
-def _check_writable(folder: Path) -> None:
-    """Refuse a folder in which no file can be made, before Spark starts. Rights alone do not say so."""
+def _check_file(file: Path) -> None:
+    """Refuse a file whose folder does not exist or takes no file. The rights of a folder alone do not say so."""
+    if not file.parent.is_dir():
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"{file.parent} is not a folder: expected an existing folder for {file.name}"
+        )
     try:
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=file.parent):
             return
     except OSError as error:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"cannot write into {folder}: {error.strerror}; expected a folder into which this user may write",
-        ) from error
+            f"cannot write {file}: {error.strerror}; expected a folder into which this user may write",
+        ) from None
 
 
 def _end_jvm() -> None:
