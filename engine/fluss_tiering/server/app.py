@@ -110,18 +110,15 @@ class TieringServer:
         except BaseException:
             await self._close(grace_s=0)
             raise
-        facts = {
-            "host": self._settings.host,
-            "port": self.port,
-            "metrics_port": self.metrics_port,
-            "data_dir": str(self._settings.data_dir),
-            "fluss": self._settings.fluss,
-            "guarded_by": guards_of(self._settings),
-            "audit_log": self._settings.audit_log,
-        }
         logger.info(
             "tiering server ready" if self.is_active else "tiering server waiting",
-            **{name: fact for name, fact in facts.items() if fact},
+            host=self._settings.host,
+            port=self.port,
+            metrics_port=self.metrics_port or None,
+            data_dir=str(self._settings.data_dir),
+            fluss=self._settings.fluss or None,
+            guarded_by=guards_of(self._settings),
+            audit_log=self._settings.audit_log or None,
         )
         if self._settings.heartbeat_timeout_ms < SAFE_HEARTBEAT_TIMEOUT_MS:
             logger.warning(
