@@ -144,6 +144,7 @@ def test_a_value_that_can_only_be_a_slip_is_refused(command, arguments, told, tm
             ("tier", "db.t", "--max-round-bytes", "1e6"),
             "--max-round-bytes: '1e6' is not a size: expected a whole number",
         ),
+        (("tier", "db.t", "--max-round-bytes", "1gigs"), "'1gigs' is not a size: expected a whole number and a unit"),
         (("tier", "db.t", "--max-round-bytes", "0"), "--max-round-bytes: '0' is not a size of at least 1b"),
         (("serve", "--port", "abc"), "'abc' is not a whole number from 0 to 65535, for example --port 9133"),
     ],

@@ -167,6 +167,12 @@ def test_tier_prints_the_submit_that_does_the_same(command, server, table):
     assert printed.rstrip().endswith(table)
 
 
+@pytest.mark.parametrize(("size", "number"), [("1gb", 1 << 30), ("512 kb", 512 << 10), ("7", 7)])
+def test_a_size_may_have_a_unit(command, table, size, number):
+    printed = command("tier", table, "--max-round-bytes", size, "--print-submit").out
+    assert f"--max-round-bytes {number} " in printed
+
+
 def test_another_server_than_the_named_one_is_an_error(command, client, server):  # D30
     server_id = client.describe_storage().data_dir_id
     assert command("status", "--server", f"{server_id}@{server.target}").code == 0
