@@ -46,7 +46,9 @@ class JvmFunctions:
         self._list_of_tokens = jvm.java.util.Collections.list
         self._new_array = jvm.java.lang.reflect.Array.newInstance
         self._new_thread = jvm.java.lang.Thread
-        self._new_future = jvm.java.util.concurrent.FutureTask
+        concurrent = jvm.java.util.concurrent
+        self._new_future = concurrent.FutureTask
+        self._milliseconds = concurrent.TimeUnit.MILLISECONDS
         invoke = jvm.java.lang.invoke
         self._handles = invoke.MethodHandles
         self._method_type = invoke.MethodType.methodType
@@ -173,6 +175,10 @@ class JvmFunctions:
         thread.setDaemon(True)
         thread.start()
         return future
+
+    def result_within(self, future: JavaObject, timeout_ms: int) -> JavaObject:
+        """Return the result of a future. Raises Java's TimeoutException if there is none within a time."""
+        return future.get(timeout_ms, self._milliseconds)
 
     def _operator(self, function: Handle) -> JavaObject:
         return self._as("java.util.function.UnaryOperator", function)

@@ -43,8 +43,8 @@ def load_table(jvm: JVMView, catalog: JavaObject, identifier: JavaObject) -> Jav
         except Py4JJavaError as error:
             raise _named(error) or error from None
     functions = functions_of(jvm)
-    load = functions.method("catalog.Catalog", "loadTable", "Table", "catalog.TableIdentifier").bindTo(catalog)
-    future = functions.in_background(functions.given(load, 0, identifier))
+    load = functions.method("catalog.Catalog", "loadTable", "Table", "catalog.TableIdentifier")
+    future = functions.in_background(load.bindTo(catalog).bindTo(identifier))
     try:
         return settled(jvm, future, lambda: _damage(jvm, catalog, identifier))
     except Py4JJavaError as error:
@@ -65,11 +65,13 @@ def settled(jvm: JVMView, future: JavaObject, look: Callable[[], FlussTieringErr
     """
     try:
         try:
-            return future.get(_QUICK_MS, jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
+            return functions_of(jvm).result_within(future, _QUICK_MS)
         except Py4JJavaError as error:
             if error.java_exception.getClass().getSimpleName() != "TimeoutException":
                 raise
             if (damage := look()) is not None:
+                # This ends the pauses between its tries.
+                future.cancel(True)
                 raise damage from None
             return future.get()
     except Py4JJavaError as error:
@@ -79,9 +81,6 @@ def settled(jvm: JVMView, future: JavaObject, look: Callable[[], FlussTieringErr
         if damage is None:
             raise
         raise damage from None
-    finally:
-        # This ends the pauses between its tries. It does nothing if the load has ended.
-        future.cancel(True)
 
 
 def _damage(jvm: JVMView, catalog: JavaObject, identifier: JavaObject) -> FlussTieringError | None:
