@@ -20,19 +20,25 @@ from waiting import WAIT_S
 ROOT = Path(__file__).resolve().parent.parent
 
 _SHARING = {
+    "tests/spark/round/": "rounds",
     "tests/spark/": "spark",
-    "tests/lake/": "spark",
+    "tests/lake/": "lake",
+    "tests/torture/": "torture",
     "tests/system/": "airflow",
     "tests/provider/page/": "page",
     "tests/storage/fluss/": "fluss",
     "tests/server/cluster/": "fluss",
     "tests/security/acls/": "guarded fluss",
 }
-"""Tests that share what is slow to start. A run has one Spark session, one Airflow and one Fluss cluster."""
+"""Tests that share what is slow to start. The first of these lines counts, and what takes longest comes first: a run
+ends with small parts, which its processes can divide. Each process has one Spark session at most."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(NeedsPlugin())
+    if config.pluginmanager.hasplugin("xdist"):
+        # Otherwise the parts with most tests come first, which are not those that take longest.
+        config.option.loadscopereorder = False
     if config.pluginmanager.hasplugin("hypothesispytest"):
         _let_examples_take_any_time()
     # A run in a shell's background ignores Ctrl-C, and so would the commands that tests start and interrupt.
@@ -51,10 +57,12 @@ def _let_examples_take_any_time() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out versions of Fluss that are not here, or that the marker `fluss_versions` of a test does not name.
 
-    A test that several versions can run is a long one with all of them but one, which its name chooses.
+    A test that several versions can run is a long one with all of them but one, which its name chooses. A test with the
+    marker `sampled` is a long one with all of its cases but as many as the marker says, which their names choose.
     """
-    items[:] = [item for item in items if _can_run(item)]
+    items[:] = sorted(filter(_can_run, items), key=_place)
     versions: dict[str, list[pytest.Item]] = defaultdict(list)
+    samples: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if version := _version_of(item):
             versions[item.nodeid.replace(f"fluss-{version}", "")].append(item)
@@ -63,6 +71,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, item in enumerate(same):
             if number != chosen:
                 item.add_marker("long")
+    for item in items:
+        if (marker := item.get_closest_marker("sampled")) and not item.get_closest_marker("long"):
+            samples[item.nodeid.partition("[")[0], marker.args[0]].append(item)
+    for (_, count), cases in samples.items():
+        for item in sorted(cases, key=lambda item: zlib.crc32(item.nodeid.encode()))[count:]:
+            item.add_marker("long")
+
+
+def _place(item: pytest.Item) -> int:
+    """Return how early a test is run. Tests with the same number keep their order."""
+    return next((number for number, start in enumerate(_SHARING) if item.nodeid.startswith(start)), len(_SHARING))
 
 
 def _version_of(item: pytest.Item) -> str | None:
@@ -107,12 +126,18 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(scope="session")
 def spark_jars() -> str:
-    """The jars that Spark needs, separated by commas. They are fetched once, also for processes that tests start."""
-    from fluss_tiering.spark.submit import JARS_VARIABLE  # noqa: PLC0415 - most tests need none of this
+    """The jars that Spark needs, separated by commas. They are fetched once, also for processes that tests start.
+
+    These processes also find an archive of Spark's classes.
+    """
+    import spark_classes  # noqa: PLC0415 - most tests need none of this
+    from fluss_tiering.spark.startup.driver_jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
+    from fluss_tiering.spark.submit import JARS_VARIABLE  # noqa: PLC0415
 
     fetch = runpy.run_path(str(ROOT / "tools" / "fetch_spark_jars.py"))
     jars = fetch["jars"]()
     os.environ[JARS_VARIABLE] = ",".join(str(jar) for jar in jars)
+    os.environ[ARCHIVE_VARIABLE] = str(spark_classes.archive())
     return os.environ[JARS_VARIABLE]
 
 

@@ -29,6 +29,7 @@ def test_provider_modules_are_light():
     assert not loaded_by(f"import {', '.join(names)}") & set(HEAVY)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.system
 @pytest.mark.parametrize("path", sorted(DAGS.glob("example_*.py")), ids=lambda path: path.name)
 def test_dag_files_are_light_and_touch_nothing_when_parsed(path):

@@ -50,6 +50,7 @@ def test_rows_that_are_deleted_again(table: DeletedRows) -> None:
     assert (live.location, live.rows, live.partition, live.has_equality_deletes) == (file, 10, ("mon", 0), False)
 
 
+@pytest.mark.sampled(1)
 def test_rounds_of_deletes_in_many_files_of_two_partitions(table: DeletedRows) -> None:
     chance = random.Random(f"{table.version} {table.merging}")
     days: dict[tuple[str, ...], list[str]] = {("mon",): [], ("tue",): []}

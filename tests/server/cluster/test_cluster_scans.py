@@ -140,6 +140,7 @@ def scanning(request: pytest.FixtureRequest, failing: FlussCluster, front: Serve
         yield Failing(failing, client, fluss, at_leader=request.param == "at the leader")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.fluss_versions("1.0")
 @pytest.mark.system
@@ -152,6 +153,7 @@ def test_a_scan_whose_leader_is_killed(scanning: Failing) -> None:  # K12, K16, 
     scanning.cluster.wait_until_ready()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.fluss_versions("1.0")
 def test_a_scan_whose_leader_hangs(scanning: Failing) -> None:  # K12

@@ -424,6 +424,7 @@ def broken(file: Path, damaged: Callable[[bytes], bytes] | None) -> Iterator[Non
         file.write_bytes(content)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("damaged", [None, without_first_page_header, with_a_flipped_bit])
 @pytest.mark.parametrize("kind", ["data", "position delete"])
 def test_a_file_that_is_missing_or_damaged_is_named(

@@ -37,6 +37,7 @@ def ids_in_lake(tiering: Tiering, table: TableInfo) -> list[int]:
     return sorted(judges.read(judges.DUCKDB, metadata, columns=["id"]).column("id").to_pylist())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["TIME(3)", "ARRAY<ROW<t TIME(3)>>"])
 def test_a_table_with_times_is_maintained_as_far_as_spark_can(tiering: Tiering, kind: str):  # D46
     columns = (Column("id", DataType.parse("INT NOT NULL")), Column("t", DataType.parse(kind)))

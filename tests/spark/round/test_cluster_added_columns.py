@@ -99,6 +99,7 @@ def filled(rows: Rows, table: TableInfo) -> list[dict[str, Any]]:
     return [{"id": key, **{name: row.get(name) for name in names}} for key, row in sorted(rows.items())]
 
 
+@pytest.mark.sampled(1)
 def test_columns_of_every_type_are_added_between_rounds_and_within_one(
     cluster: Tiering, fluss: FlussClient, table: TableInfo
 ) -> None:
@@ -149,6 +150,7 @@ MATCHING: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.sampled(1)
 def test_readers_find_rows_by_added_columns(cluster: Tiering, fluss: FlussClient, table: TableInfo) -> None:
     old, hit, miss = range(5), range(5, 8), range(8, 30)
     write(cluster, table, {key: {"name": "old"} for key in old})

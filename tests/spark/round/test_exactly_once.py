@@ -124,6 +124,7 @@ def test_a_driver_killed_at_any_step_of_the_commit_leaves_every_row_once(lake: T
 
 
 # S5, S22, L18, regression: Fluss #2648
+@pytest.mark.sampled(1)
 @pytest.mark.system
 @pytest.mark.parametrize("woken", ["after the successor's commit", "before the successor's commit"])
 def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, tmp_path, monkeypatch, woken):

@@ -29,6 +29,7 @@ def make(tiering: Tiering, **names: str) -> TableInfo:
     return tiering.client.create_table(new_path(), descriptor(properties=options))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("names", [{"table": "elsewhere"}, {"database": "lake_db"}, {"database": "l", "table": "both"}])
 def test_every_command_uses_the_lake_table_that_the_options_name(tiering: Tiering, names: dict[str, str]) -> None:
     table = make(tiering, **names)
