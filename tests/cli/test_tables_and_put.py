@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from fluss_tiering.cli import put as put_module
 from fluss_tiering.cli.row_files import files
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.server.store.note import StoreKind, StoreNote
@@ -432,3 +433,28 @@ def test_the_bar_is_drawn_only_if_the_number_of_rows_is_known(command, table, or
     assert "3 of 3 rows" in of_parquet.err
     assert "━" in of_parquet.err
     assert not re.search("[━╸]|\\?", of_texts.err)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_an_interrupt_tells_what_was_written(command, client, table, tmp_path, monkeypatch, after):
+    """Ctrl-C comes after the answer to one of the requests. The file before it was written as a whole."""
+    command("tables", "create", table, "-c", "id BIGINT")
+    for name in ("first.csv", "second.csv"):
+        (tmp_path / name).write_text("id\n1\n2\n3\n")
+    advance, answers = put_module.Progress.advance, iter(range(after))
+
+    def interrupted(progress, *arguments):
+        advance(progress, *arguments)
+        if next(answers, None) is None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(put_module.Progress, "advance", interrupted)
+    if after == 2:
+        assert command("put", table, tmp_path / "first.csv", tmp_path / "second.csv").code == 0
+        return
+    ended = command("put", table, tmp_path / "first.csv", tmp_path / "second.csv")
+    assert ended.code == 130
+    of_before, of_file, name = [("0 rows", "3 rows", "first.csv"), ("3 rows", "3 rows", "second.csv")][after]
+    told = f"at least {of_before} of the files before {name}, and {of_file} of {name} itself, were written. A repeat "
+    assert told in " ".join(ended.err.split())
+    assert log_end(client, table) == 3 * (after + 1)

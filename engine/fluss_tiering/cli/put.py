@@ -95,8 +95,13 @@ def put(
                         of_file += acknowledged
                         progress.advance(task, acknowledged)
                 except FlussTieringError as error:
-                    again = _of_a_repeat(info.descriptor, kind)
-                    raise _telling_what_was_written(error, kind, written, file.name, of_file, again) from error
+                    so_far = _what_was_written(info.descriptor, kind, written, file.name, of_file)
+                    raise _told(error, file.name, so_far) from error
+                except KeyboardInterrupt:
+                    # The server may also write what was sent last. Nobody has waited for its answer.
+                    if so_far := _what_was_written(info.descriptor, kind, written, file.name, of_file):
+                        output.print_warning(f"the command was interrupted. Before that, at least {so_far}")
+                    raise
                 written += of_file
     rows = counted(written, "row")
     done = {
@@ -132,17 +137,30 @@ def _of_a_repeat(table: TableDescriptor, kind: WriteKind) -> str:
     return "A repeat changes nothing about them."
 
 
-def _telling_what_was_written(
-    error: FlussTieringError, kind: WriteKind, before: int, name: str, of_file: int, again: str
-) -> FlussTieringError:
-    """Return the error with the name of the file, and the number of rows that were written before it if there are."""
+def _what_was_written(table: TableDescriptor, kind: WriteKind, before: int, name: str, of_file: int) -> str:
+    """Return how many rows were written before the command ended, and what becomes of them if it is repeated.
+
+    Args:
+        table: The table.
+        kind: What the rows are.
+        before: The number of rows of the files before.
+        name: The name of the file.
+        of_file: The number of rows of the file itself.
+
+    Returns:
+        Nothing if no row was written.
+    """
+    if not before + of_file:
+        return ""
+    done = "sent as deletes" if kind is WriteKind.DELETE else "written"
+    return (
+        f"{counted(before, 'row')} of the files before {name}, and {counted(of_file, 'row')} of {name} itself, "
+        f"were {done}. {_of_a_repeat(table, kind)}"
+    )
+
+
+def _told(error: FlussTieringError, name: str, so_far: str) -> FlussTieringError:
+    """Return the error with the name of the file, and with what was written before it."""
     if error.code is ErrorCode.INVALID_ROWS and name not in error.message:
         error = FlussTieringError(error.code, f"{name}: {error.message}")
-    if not before + of_file:
-        return error
-    done = "sent as deletes" if kind is WriteKind.DELETE else "written"
-    return FlussTieringError(
-        error.code,
-        f"{error.message}. Before the error {counted(before, 'row')} of the files before {name}, and "
-        f"{counted(of_file, 'row')} of {name} itself, were {done}. {again}",
-    )
+    return FlussTieringError(error.code, f"{error.message}. Before the error {so_far}") if so_far else error
