@@ -10,13 +10,14 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fluss_tiering.api.v1 import common_pb2
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as leases_pb
 from fluss_tiering.api.v1 import lake_tiering_pb2 as tiering_pb
-from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.leases import snapshots_from_pb
@@ -66,6 +67,7 @@ class Model:
         self._unsure_leases: set[str] = set()
         self._rounds: dict[int, Round] = {}
         self._outcomes: dict[tuple[int, int], str] = {}
+        self._unsure_paths: set[TablePath] = set()
 
     def unheard(self, method: str, request: Any) -> None:
         """Forget what a call may have changed whose answer nobody heard."""
@@ -80,6 +82,10 @@ class Model:
             self._rounds.clear()
         if method in ("DropTable", "DropPartition"):
             self._unsure_leases |= self._leases.keys()
+        if method == "DropTable":
+            # The server may drop it later, in the middle of a round that begins after this.
+            with suppress(FlussTieringError):
+                self._unsure_paths.add(path_from_pb(request.table_path))
 
     def judge(self, method: str, request: Any, answer: Any) -> Iterator[str]:
         """Yield what is wrong with an answer, and learn from it."""
@@ -280,6 +286,9 @@ class Model:
         if known is None:
             return
         code = answered.error.code if answered.HasField("error") else None
+        if code == ErrorCode.TABLE_NOT_EXIST and known.path in self._unsure_paths:
+            self._rounds.pop(entry.table_id)
+            return
         runs = known.running and known.epoch == entry.tiering_epoch
         ended = self._outcomes.get((entry.table_id, entry.tiering_epoch))
         if runs or (kind != "Tiering" and ended == kind):

@@ -9,6 +9,7 @@ import pytest
 
 from engine_support import ServerThread, new_table
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
+from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.client import TieringClient
 from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES, MAX_INTERRUPTIONS
@@ -36,3 +37,25 @@ def test_a_claim_that_parks_its_table_ends_the_round_before(tmp_path: Path, kind
         report = pb.LakeTieringHeartbeatRequest(**{kind: [entry]})
         assert list(model.judge("LakeTieringHeartbeat", report, stub.LakeTieringHeartbeat(report))) == []
     assert model.judged["parked"] == 1
+
+
+@pytest.mark.parametrize("unheard", [True, False])
+def test_a_drop_whose_answer_nobody_heard_may_come_in_the_middle_of_a_round(tmp_path: Path, unheard: bool) -> None:
+    model = Model()
+    with (
+        ServerThread(tmp_path / "data") as running,
+        TieringClient(running.target) as client,
+        grpc.insecure_channel(running.target) as channel,
+    ):
+        stub = LakeTieringStub(channel)
+        table = new_table(client)
+        drop = tables_pb2.DropTableRequest(table_path=path_to_pb(table.path))
+        if unheard:
+            model.unheard("DropTable", drop)
+        claim = pb.ClaimTablesRequest(table_paths=[path_to_pb(table.path)], lease_id="X")
+        assert list(model.judge("ClaimTables", claim, stub.ClaimTables(claim))) == []
+        client.drop_table(table.path)
+        entry = pb.PbHeartbeatReqForTable(table_id=table.table_id, tiering_epoch=1)
+        report = pb.LakeTieringHeartbeatRequest(tiering_tables=[entry])
+        wrong = list(model.judge("LakeTieringHeartbeat", report, stub.LakeTieringHeartbeat(report)))
+    assert [("TABLE_NOT_EXIST" in each) for each in wrong] == ([] if unheard else [True])
