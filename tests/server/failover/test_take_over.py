@@ -31,7 +31,7 @@ from needs import needs
 from postgres_support import Postgres
 from waiting import slowdown, wait_until
 
-SHORT_LEASE = {"FLUSS_TIERING_LEADER_LEASE": "2s"}
+SHORT_LEASE = {"FLUSS_TIERING_LEADER_LEASE": "5s"}
 
 
 class Pair:
