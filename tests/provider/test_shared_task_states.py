@@ -57,6 +57,7 @@ async def test_triggers_look_once_for_all_map_indexes_of_a_run(client, new_table
     assert not shared._SHARED
 
 
+@pytest.mark.long
 async def test_what_others_saw_before_a_task_was_cleared_decides_nothing(
     client, new_table, acquire, task_states, looks
 ):

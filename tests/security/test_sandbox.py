@@ -139,6 +139,7 @@ def rows(client: TieringClient, table: TableInfo) -> int:
         return sum(batch.num_rows for batch in scan)
 
 
+@pytest.mark.sampled(1)
 def test_a_server_needs_no_rights_and_writes_to_its_own_folders_only(server: ServerProcess, folder: Path) -> None:
     server.start()
     status = status_of(server)

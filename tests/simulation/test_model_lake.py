@@ -197,6 +197,7 @@ def _compared(files: Any) -> list[object]:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [2, 3])
 def test_the_model_of_the_lake_decides_as_iceberg_does(spark, tmp_path, version):

@@ -32,6 +32,7 @@ COMMAND = str(Path(sys.executable).with_name("fluss-tiering"))
 TABLES = 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("busy", [True, False], ids=["in rounds", "idle"])
@@ -93,6 +94,7 @@ except FlussTieringError as error:
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["in a job", "in the lake"])

@@ -63,6 +63,7 @@ def test_rounds_of_deletes_in_many_files_of_two_partitions(table: DeletedRows) -
     table.check(*READERS[table.version])
 
 
+@pytest.mark.sampled(1)
 def test_locations_with_spaces_marks_and_letters_of_any_script(spark, tmp_path: Path, table: DeletedRows) -> None:
     table.folder = tmp_path / "a lake für 表"
     days = ["a b", "#1", "50 %", "für", "表/ä?", "a=b", "+&"]

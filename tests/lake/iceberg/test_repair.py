@@ -72,6 +72,7 @@ RIGHT = [2, 3, 3, 3, 4]
 """The values of z, of m, n and a, and of the long key."""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_narrow_bounds_are_mended_in_the_metadata(spark, tmp_path, version):  # D40
     lake = damaged(spark, tmp_path, **{"format-version": version})

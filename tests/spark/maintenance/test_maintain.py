@@ -160,6 +160,7 @@ def test_rounds_and_maintenance_beside_each_other_lose_nothing(tiering: Tiering,
         assert equal(tiering, table)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["tasks", "spark"])
 def test_a_conflict_is_no_failure_and_the_next_maintenance_does_the_rest(tiering: Tiering, monkeypatch, by: str):

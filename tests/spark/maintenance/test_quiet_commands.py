@@ -33,6 +33,7 @@ with own_session("local[1]") as spark, TieringClient(server) as client:
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.system
 def test_commands_that_succeed_log_no_stack_trace(tiering: Tiering):

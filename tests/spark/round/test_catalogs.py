@@ -78,6 +78,7 @@ def failed(tiering: Tiering, table: TableInfo) -> str:
     return status.last_error
 
 
+@pytest.mark.sampled(1)
 def test_rounds_recovery_and_maintenance(lake: Tiering, monkeypatch):
     log, keyed = lake.table(primary_key=False, num_buckets=2), lake.table(num_buckets=2)
     for table in (log, keyed):

@@ -99,7 +99,7 @@ def filled(rows: Rows, table: TableInfo) -> list[dict[str, Any]]:
     return [{"id": key, **{name: row.get(name) for name in names}} for key, row in sorted(rows.items())]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 def test_columns_of_every_type_are_added_between_rounds_and_within_one(
     cluster: Tiering, fluss: FlussClient, table: TableInfo
 ) -> None:
@@ -193,6 +193,7 @@ def test_readers_find_rows_by_added_columns(cluster: Tiering, fluss: FlussClient
     assert sorted(row.id for row in nothing) == list(old)
 
 
+@pytest.mark.sampled(1)
 def test_a_column_that_only_the_lake_has_is_no_obstacle_and_is_filled_once_the_alter_is_repeated(
     cluster: Tiering, fluss: FlussClient, table: TableInfo
 ) -> None:

@@ -118,10 +118,9 @@ def kill_a_driver(cluster: Tiering, tables: TwoTables, at: tuple[str, str], mark
     assert marker.exists()
 
 
+@pytest.mark.long
 @pytest.mark.system
-@pytest.mark.parametrize(
-    ("when", "step"), [pytest.param(*at, marks=[] if at == SHARPEST else pytest.mark.long) for at in KILLED_AT]
-)
+@pytest.mark.parametrize(("when", "step"), KILLED_AT)
 def test_a_driver_killed_at_any_step_of_the_commit_leaves_every_row_once(
     cluster: Tiering, fluss: FlussClient, tmp_path: Path, when: str, step: str
 ) -> None:

@@ -95,7 +95,7 @@ def verified(tiering: Tiering, table: TableInfo) -> TableAudit:
     return verify_table(tiering.client, tiering.spark, table, target=tiering.target)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_clean_table_is_tiered_verified_compacted_and_read(tiering: Tiering, table: TableInfo) -> None:
     first, second = range(40), range(30, 60)
     expected = write(tiering, table, first)
@@ -130,7 +130,7 @@ def test_a_clean_table_is_tiered_verified_compacted_and_read(tiering: Tiering, t
     assert verified(tiering, table).equal
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_an_audit_of_a_clean_table_names_rows_that_differ(tiering: Tiering, table: TableInfo) -> None:
     write(tiering, table, range(20))
     tiering.tier(table)

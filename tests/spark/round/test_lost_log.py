@@ -210,6 +210,7 @@ def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPat
 
 
 # D44
+@pytest.mark.long
 def test_a_log_whose_retention_has_passed_on_a_cluster(cluster: Tiering, fluss: FlussClient):
     table = cluster.table(primary_key=False, tiered=False, freshness="1s", properties={"table.log.ttl": "1s"})
 

@@ -53,6 +53,7 @@ def as_version(tiering: Tiering, table: TableInfo, version: int) -> None:
         tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('format-version' = '{version}')")
 
 
+@pytest.mark.sampled(1)
 @FORMATS
 def test_rounds_of_changes_are_read_by_every_engine(tiering: Tiering, version: int) -> None:
     table = tiering.table(num_buckets=2, properties=BY_POSITION)
@@ -287,6 +288,7 @@ def snapshots(tiering: Tiering, table: TableInfo) -> int:
     return tiering.spark.sql(f"SELECT 1 FROM {tiering.name(table)}.snapshots").count()
 
 
+@pytest.mark.sampled(1)
 @FORMATS
 def test_of_many_changes_the_last_ones_count(tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bucket with several pieces: the later ones change rows of the earlier ones."""

@@ -90,6 +90,7 @@ def test_a_filter_by_a_decimal_of_many_digits_is_exact(tiering: Tiering):
     assert frame.where("huge < 12345678901234567890.1234567889").count() == 0
 
 
+@pytest.mark.long
 def test_filters_by_days_that_java_s_calendar_lacks_are_exact(tiering: Tiering):
     # Java's calendar goes from 1582-10-04 to 1582-10-15; Spark's and ours do not.
     days = [date(1582, 9, 28) + timedelta(days=number) for number in range(35)]

@@ -36,6 +36,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("whole_group", [False, True])

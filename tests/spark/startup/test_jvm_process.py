@@ -75,6 +75,7 @@ def ends_with_its_jvm(command: subprocess.Popen[bytes], jvm: psutil.Process, num
     assert not re.search(r"Traceback|Exception|^\s+at \S+\(|Ivy|WARN|Using Spark", told, re.M), told
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])

@@ -127,6 +127,7 @@ def test_a_disk_that_refuses_changes_is_named(tmp_path, monkeypatch) -> None:  #
     assert raised.value.code is ErrorCode.STORAGE
 
 
+@pytest.mark.long
 @pytest.mark.system
 @pytest.mark.slow
 def test_the_memory_of_a_scan_does_not_grow_with_the_changes() -> None:  # D43
