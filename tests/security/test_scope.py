@@ -231,6 +231,7 @@ def test_the_same_request_tells_others_of_the_table(
     assert told != [hidden for _, hidden in twice[name]]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("path", METHODS)
 def test_a_table_of_the_scope_is_served_as_to_everybody(
     channel: grpc.Channel,

@@ -160,6 +160,7 @@ def test_tables_and_statuses(
         assert tokens_told == [f"{page[-1].database}\0{page[-1].table}" for page in listed[:-1]]
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("lease_id", [None, "even"])
 @pytest.mark.parametrize("limit", [1, 3])
 @pytest.mark.parametrize("size", SIZES)

@@ -49,7 +49,7 @@ def rows_of(reader: str, folder: Path) -> list[tuple[int, str | None]]:
     return sorted(zip(found["id"].to_pylist(), names, strict=True))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_engines_find_the_same_rows_after_a_move(tiering: Tiering, tmp_path: Path, version: str) -> None:

@@ -167,6 +167,7 @@ def test_a_file_that_is_written_again_keeps_its_nans_found(spark, tmp_path):  # 
         assert lake.values(judge, "v", Predicate("f", ">", 2.0)) == [2, 3], judge
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("meanwhile", ["round", "manifests"])
 @pytest.mark.parametrize("decimal_bytes", [False, True])
 def test_a_repair_beside_other_commits_loses_and_repeats_nothing(

@@ -65,6 +65,7 @@ def peak_of(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_run(tmp_path: Path):
     store = store_in(tmp_path)

@@ -80,6 +80,7 @@ def test_a_table_of_another_client_is_taken(fluss_cluster: FlussCluster, fluss: 
         fluss.call(drop_table(path))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fate", ["repaired", "switched off", "dropped"])
 def test_a_table_that_cannot_be_used_over_a_restart_keeps_its_state_and_lease(  # D2, S3
     fluss_cluster: FlussCluster, fluss: FlussClient, tmp_path, fate: str

@@ -71,6 +71,7 @@ def table(tiering: Tiering) -> TableInfo:
     return made
 
 
+@pytest.mark.long
 def test_rows_that_expired_are_counted_and_are_no_difference(tiering: Tiering, table: TableInfo) -> None:
     assert verify(tiering, expiring(table)).equal
     expire(tiering, table, [3, 70, 71, 72])

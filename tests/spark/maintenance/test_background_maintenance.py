@@ -159,6 +159,7 @@ def _sleep(started: str) -> Callable[[Iterator[int]], None]:
     return sleep
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.system
 def test_maintenance_that_was_killed_leaves_the_table_whole_and_the_next_one_goes_on(tiering: Tiering):

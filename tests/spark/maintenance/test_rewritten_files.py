@@ -302,6 +302,7 @@ def test_clickhouse_sorts_the_rows_of_a_log(tiering: Tiering) -> None:
     sorts()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", [1, 20_000])
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "log"])
 def test_files_that_are_larger_than_wanted_are_not_rewritten_again_and_again(
@@ -355,6 +356,7 @@ def test_values_of_columns_that_only_the_lake_table_has_are_kept(tiering: Tierin
     assert sorted(map(tuple, notes), key=str) == [(0, None), (1, "mine"), (1, None), (2, None)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", ["missing", "damaged", "damaged inside", "rows missing"])
 def test_a_data_file_that_cannot_be_read_stops_the_rewrite(tiering: Tiering, what: str) -> None:
     table = tiering.table(properties=BY_POSITION)

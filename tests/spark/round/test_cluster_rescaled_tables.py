@@ -82,6 +82,7 @@ def test_a_log_table_is_tiered_verified_and_queried_with_the_number_of_each_part
     assert load(cluster, table).count() == 40_000
 
 
+@pytest.mark.long
 def test_a_primary_key_table_is_read_and_its_rounds_are_refused_by_name(cluster: Tiering) -> None:
     table = make(cluster, primary_key=("id", "day"), bucket_keys=("id",))
     other = make(cluster)

@@ -135,6 +135,7 @@ def test_a_rollback_is_refused_with_the_statement_that_undoes_it(tiering: Tierin
 
 
 # D45
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("primary_key", [True, False])
 def test_a_round_goes_on_after_a_compaction_and_an_expiry_of_the_user(tiering: Tiering, primary_key):
     table = tiered(tiering, primary_key=primary_key, rounds=3)
