@@ -97,9 +97,7 @@ def planned_rewrite(
     if not lake.keeps_every_column(writer):
         return None
     where = None if partitions is None else in_partitions(spark, table, partitions)
-    groups = _groups(spark, table, where, options)
-    if max_bytes is not None:
-        groups = _within(groups, max_bytes)
+    groups = _groups(spark, table, where, options, max_bytes)
     places: dict[LakePlace, list[LiveDataFile]] = defaultdict(list)
     listed = list(live_data_files(jvm_of(spark), table, lake.base(), where))
     for file in listed:
@@ -123,7 +121,7 @@ def planned_rewrite(
         tuple(work),
         tuple(old),
         _only_for({str(file.location()) for file in old}, listed),
-        _bytes(old),
+        sum(int(file.fileSizeInBytes()) for file in old),
     )
 
 
@@ -163,26 +161,25 @@ def _lineage(table: JavaObject, files: Sequence[JavaObject]) -> dict[str, Lineag
 
 
 def _groups(
-    spark: SparkSession, table: JavaObject, where: JavaObject | None, options: Mapping[str, str]
+    spark: SparkSession, table: JavaObject, where: JavaObject | None, options: Mapping[str, str], max_bytes: int | None
 ) -> list[list[JavaObject]]:
-    """Return the data files of each group that Iceberg's planner would rewrite together."""
-    groups = [group.fileScanTasks() for group in planned_by_iceberg(spark, table, where, options)]
-    return [[tasks.get(number).file() for number in range(tasks.size())] for tasks in groups]
+    """Return the data files of each group that Iceberg's planner would rewrite together, up to a size in all."""
+    groups = planned_by_iceberg(spark, table, where, options)
+    # Each file is a call into the JVM, so only those are asked for that are rewritten.
+    chosen = groups if max_bytes is None else _within(groups, max_bytes)
+    tasks_of = [group.fileScanTasks() for group in chosen]
+    return [[tasks.get(number).file() for number in range(tasks.size())] for tasks in tasks_of]
 
 
-def _within(groups: Sequence[list[JavaObject]], max_bytes: int) -> list[list[JavaObject]]:
-    """Return those of the groups whose files together have at most this size. The first ones come first."""
+def _within(groups: Sequence[JavaObject], max_bytes: int) -> list[JavaObject]:
+    """Return those of Iceberg's groups whose files together have at most this size. The first ones come first."""
     found = []
     for group in groups:
-        size = _bytes(group)
+        size = int(group.inputFilesSizeInBytes())
         if size <= max_bytes:
             max_bytes -= size
             found.append(group)
     return found
-
-
-def _bytes(files: Iterable[JavaObject]) -> int:
-    return sum(int(file.fileSizeInBytes()) for file in files)
 
 
 def _only_for(rewritten: set[str], listed: Iterable[LiveDataFile]) -> tuple[LakeFile, ...]:
