@@ -7,7 +7,7 @@ import runpy
 import signal
 import zlib
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
@@ -61,8 +61,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     marker `sampled` is a long one with all of its cases but as many as the marker says, which their names choose.
     """
     items[:] = sorted(filter(_can_run, items), key=_place)
+    _choose_versions(items)
+    _choose_cases(items)
+
+
+def _choose_versions(items: Iterable[pytest.Item]) -> None:
     versions: dict[str, list[pytest.Item]] = defaultdict(list)
-    samples: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if version := _version_of(item):
             versions[item.nodeid.replace(f"fluss-{version}", "")].append(item)
@@ -71,6 +75,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, item in enumerate(same):
             if number != chosen:
                 item.add_marker("long")
+
+
+def _choose_cases(items: Iterable[pytest.Item]) -> None:
+    samples: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if (marker := item.get_closest_marker("sampled")) and not item.get_closest_marker("long"):
             samples[item.nodeid.partition("[")[0], marker.args[0]].append(item)
@@ -137,7 +145,8 @@ def spark_jars() -> str:
     fetch = runpy.run_path(str(ROOT / "tools" / "fetch_spark_jars.py"))
     jars = fetch["jars"]()
     os.environ[JARS_VARIABLE] = ",".join(str(jar) for jar in jars)
-    os.environ[ARCHIVE_VARIABLE] = str(spark_classes.archive())
+    if archive := spark_classes.archive():
+        os.environ[ARCHIVE_VARIABLE] = str(archive)
     return os.environ[JARS_VARIABLE]
 
 

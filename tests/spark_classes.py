@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pyspark
 
+from java_programs import program
 from maven import one_at_a_time
 
 FOLDER = Path(__file__).resolve().parent.parent / ".cache" / "classes"
 
 
-def archive() -> Path:
-    """Return the archive for this Java and this Spark, which is made once. The jars of Spark must be known."""
-    java = os.environ.get("JAVA_HOME") and shutil.which("java", path=str(Path(os.environ["JAVA_HOME"], "bin")))
-    version = subprocess.run([java or "java", "-version"], capture_output=True, check=True).stderr
+def archive() -> Path | None:
+    """Return the archive for this Java and this Spark, which is made once; None if Java makes none on this host.
+
+    The jars of Spark must be known.
+    """
+    version = subprocess.run([program("java"), "-version"], capture_output=True, check=True).stderr
     made_for = f"{version!r} {pyspark.__version__} {pyspark.__file__}"
     file = FOLDER / f"spark-{hashlib.sha256(made_for.encode()).hexdigest()[:16]}.jsa"
     with one_at_a_time(FOLDER):
         if not file.is_file():
-            program = Path(sys.executable).with_name("fluss-tiering")
-            subprocess.run([program, "class-archive", file], check=True, capture_output=True)
-    return file
+            command = [Path(sys.executable).with_name("fluss-tiering"), "class-archive", file]
+            # Java makes none with settings of the host for it. Programs then start without one.
+            subprocess.run(command, check=False, capture_output=True)
+    return file if file.is_file() else None
