@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import itertools
+from random import Random
+
 import pytest
 
 from fluss_tiering.cli.row_files import files
+from fluss_tiering.cli.row_files.csv_quotes import OpenQuotes
 
 COLUMNS = (
     "id INT NOT NULL",
@@ -126,13 +131,59 @@ def test_blank_lines_between_rows_are_no_rows(command, typed, tmp_path):
         ('"id,note\n', 1),
     ],
 )
-def test_a_quote_that_nothing_closes_is_told(command, typed, tmp_path, text, line):
+def test_a_quote_that_nothing_closes_is_told(command, typed, tmp_path, monkeypatch, text, line):
     path = tmp_path / "open.csv"
     path.write_text(text, newline="")
     told = f'the row that begins on line {line} has a quote that is not closed: expected " at the end of its value'
     assert command("put", typed, path).refuses(2, str(path), told)
     assert command("tables", "create", f"{typed}_like", "--like", path).refuses(2, str(path), told)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert command("put", typed, "-").refuses(2, "cannot read -", told)
     assert command("scan", typed, "--format", "json").out == ""
+
+
+def test_rows_of_a_late_block_with_an_open_quote_are_not_written(command, table, monkeypatch):
+    command("tables", "create", table, "-c", "n INT", "-c", "note STRING")
+    monkeypatch.setattr(files, "_READ", files.pa.csv.ReadOptions(use_threads=False, block_size=2**16))
+    text = "n,note\n" + '1,"a\nb"\n' * 40_000 + '2,"c\n3,d\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    told = "the row that begins on line 80002 has a quote that is not closed"
+    assert command("put", table, "-").refuses(2, told)
+    assert '2,"c' not in command("scan", table, "--format", "csv").out
+
+
+def test_an_open_quote_is_found_however_the_text_comes():
+    for seed in range(2_000):
+        look_for_an_open_quote(Random(seed))
+
+
+def look_for_an_open_quote(random: Random) -> None:
+    text = "".join(random.choices(['"', '""', "a", "é", ",", "\n", "\r\n", "\r"], k=random.randint(0, 25)))
+    data = text.encode()
+    quotes = OpenQuotes()
+    cuts = sorted(random.choices(range(len(data) + 1), k=random.randint(0, 8)))
+    for start, end in itertools.pairwise((0, *cuts, len(data))):
+        quotes.read(data[start:end])
+    assert quotes.line() == line_of_open_quote(text), text
+
+
+def line_of_open_quote(text: str) -> int | None:
+    """The line on which the row with an open quote begins, by the rules of RFC 4180, character by character."""
+    line = begin = 1
+    state = "start"
+    for char in text.replace("\r\n", "\n").replace("\r", "\n"):
+        line += char == "\n"
+        if state == "quoted":
+            state = "quote" if char == '"' else "quoted"
+        elif char == "\n":
+            state, begin = "start", line
+        elif char == ",":
+            state = "start"
+        elif char == '"' and state in ("start", "quote"):
+            state = "quoted"
+        else:
+            state = "text"
+    return begin if state == "quoted" else None
 
 
 def test_a_quote_within_a_value_without_quotes_opens_none(command, typed, tmp_path):

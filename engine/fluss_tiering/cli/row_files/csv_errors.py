@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from fluss_tiering.cli.row_files.csv_quotes import OpenQuotes
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot
 
@@ -61,10 +62,15 @@ class WrongValueError(Exception):
 
 
 class RememberedInput(io.RawIOBase):
-    """A stream that keeps the bytes with which it began, for the names of the columns in an error."""
+    """A stream that keeps the bytes with which it began, for the names of the columns in an error.
+
+    It also looks for a quote that nothing closes.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
+        self._quotes = OpenQuotes()
+        self._ended = False
         self.beginning = b""
 
     def readable(self) -> bool:
@@ -75,7 +81,13 @@ class RememberedInput(io.RawIOBase):
         """Read up to so many bytes, or all that are left."""
         found = self._stream.read(size)
         self.beginning += found[: _REMEMBERED - len(self.beginning)]
+        self._quotes.read(found)
+        self._ended = not found
         return found
+
+    def line_of_open_quote(self) -> int | None:
+        """Return the line on which the row with an open quote begins, from 1; None before the end of the stream."""
+        return self._quotes.line() if self._ended else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,11 +88,18 @@ def _csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
         raise pa.ArrowInvalid(_open_quote(line))
     source = RememberedInput(sys.stdin.buffer) if path == STANDARD_INPUT else path
     places = CsvPlaces(source, tuple(columns), has_empty_rows)
+
+    def open_quote() -> int | None:
+        return source.line_of_open_quote() if isinstance(source, RememberedInput) else None
+
     before = 0
     try:
         with pa.csv.open_csv(source, read_options=_READ, parse_options=parse, convert_options=options) as reader:
             _check_names(reader.schema)
             for batch in reader:
+                # The block in which standard input ends has the row. No row of that block is written.
+                if open_quote() is not None:
+                    break
                 rows = from_texts(batch, columns)
                 check_values(rows, columns)
                 for start in range(0, rows.num_rows, BATCH_ROWS):
@@ -101,7 +108,10 @@ def _csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
     except WrongValueError as error:
         raise pa.ArrowInvalid(places.of_value(error, before)) from error
     except pa.ArrowInvalid as error:
-        raise pa.ArrowInvalid(places.of_error(str(error))) from error
+        if open_quote() is None:
+            raise pa.ArrowInvalid(places.of_error(str(error))) from error
+    if (line := open_quote()) is not None:
+        raise pa.ArrowInvalid(_open_quote(line))
 
 
 def row_count(path: Path) -> int | None:
