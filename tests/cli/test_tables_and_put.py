@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from fluss_tiering.cli import put as put_module
 from fluss_tiering.cli.row_files import files
@@ -379,6 +381,23 @@ def test_adopt_says_which_database_a_folder_has_from_now_on(command, tmp_path):
     assert "uses postgresql from now on" in command("adopt", tmp_path, "--store", "postgresql").out
     assert StoreNote.read(tmp_path) == StoreNote(StoreKind.POSTGRESQL, may_be_new=True)
     assert command("adopt", tmp_path, "--store", "postgresql://db/tiering").refuses(2, "sqlite")
+
+
+def test_adopt_says_what_a_copy_lacks(command, tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    DataDir.open(old).close()
+    (old / "lake").mkdir()
+    catalog = SqlCatalog("fluss_lake", uri=f"sqlite:///{old}/lake/catalog.db", warehouse=f"{old}/lake/warehouse")
+    catalog.create_namespace("db")
+    catalog.create_table("db.orders", pa.schema({"id": pa.int64()}))
+    catalog.engine.dispose()
+    shutil.copytree(old, new)
+    (lost,) = new.rglob("*.metadata.json")
+    lost.unlink()
+    answer = command("adopt", new)
+    assert answer.code == 0
+    assert "stands on its own now" in answer.out
+    assert f"the lake table db.orders lacks 1 file, the first of which is {lost}" in " ".join(answer.err.split())
 
 
 def test_a_database_that_there_is_not_is_told_in_words(command, tmp_path):

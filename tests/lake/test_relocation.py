@@ -129,6 +129,49 @@ def test_damaged_files_are_reported(tmp_path: Path, damage: str) -> None:  # D23
     assert refused.value.code is ErrorCode.CORRUPT_DATA
 
 
+@pytest.mark.parametrize("lost", ["metadata", "manifest list", "manifest", "data"])
+def test_files_that_a_copy_lacks_are_told(tmp_path: Path, lost: str) -> None:
+    old, new = tmp_path / "old" / "lake", tmp_path / "new" / "lake"
+    make(old)
+    catalog = lake(old)
+    table = catalog.load_table("db.orders")
+    table.delete("id < 5")
+    newest = table.current_snapshot()
+    assert newest is not None
+    manifest = next(each for each in newest.manifests(table.io) if each.has_added_files())
+    location = {
+        "metadata": table.metadata_location,
+        "manifest list": newest.manifest_list,
+        "manifest": manifest.manifest_path,
+        "data": manifest.fetch_manifest_entry(table.io)[0].data_file.file_path,
+    }[lost]
+    catalog.engine.dispose()
+    file = new / Path(location.removeprefix("file://")).relative_to(old)
+    shutil.copytree(old, new)
+    file.unlink()
+    done = relocate_lake(new)
+    assert done is not None
+    assert done.missing == {"db.orders": [file]}
+
+
+def test_a_whole_copy_lacks_nothing_also_if_old_files_are_gone(tmp_path: Path) -> None:
+    old, new = tmp_path / "old" / "lake", tmp_path / "new" / "lake"
+    make(old)
+    catalog = lake(old)
+    table = catalog.load_table("db.orders")
+    before = {task.file.file_path for task in table.scan().plan_files()}
+    table.delete("id < 5")
+    kept = {task.file.file_path for task in table.scan().plan_files()}
+    catalog.engine.dispose()
+    assert before - kept
+    for each in before - kept:
+        Path(each.removeprefix("file://")).unlink()
+    shutil.copytree(old, new)
+    done = relocate_lake(new)
+    assert done is not None
+    assert done.missing == {}
+
+
 def test_an_empty_or_missing_catalog_names_nothing(tmp_path: Path) -> None:
     assert named_lake_folder(tmp_path) is None
     with closing(sqlite3.connect(tmp_path / "catalog.db")) as connection:

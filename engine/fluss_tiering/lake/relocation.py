@@ -11,7 +11,7 @@ import io
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,13 @@ from typing import Any, Final
 import fastavro
 
 from fluss_tiering.lake.delete_formats import PATH_ID
+from fluss_tiering.lake.metadata_files import SCHEME, missing_files, path_of, read_avro, read_json
 from fluss_tiering.lake.moved_deletes import move_paths
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 CATALOG_FILE: Final = "catalog.db"
 _WAREHOUSE: Final = "warehouse"
-_SCHEME: Final = r"(?:file:(?://)?)?"
-_LOCATION: Final = re.compile(rf"{_SCHEME}(/.*)/{_WAREHOUSE}/.*")
+_LOCATION: Final = re.compile(rf"{SCHEME}(/.*)/{_WAREHOUSE}/.*")
 _LOCATION_COLUMNS: Final = ("metadata_location", "previous_metadata_location")
 _POSITION_DELETES: Final = 1
 
@@ -39,11 +39,13 @@ class Relocation:
         before: The lake's folder that the metadata named before.
         tables: How many tables of the catalog were changed.
         files: How many files of metadata were rewritten.
+        missing: The files that the newest snapshots need and that are not there, by the names of their tables.
     """
 
     before: Path
     tables: int
     files: int
+    missing: Mapping[str, Sequence[Path]]
 
 
 def named_lake_folder(lake_dir: Path) -> Path | None:
@@ -85,7 +87,14 @@ def relocate_lake(lake_dir: Path) -> Relocation | None:
         if file.suffix == ".avro" and file.name.startswith("snap-"):
             changed += _rewrite_avro(file, lambda record: _move_manifest(record, moved))
     changed += sum(_rewrite_json(file, moved) for file in files if file.name.endswith(".metadata.json"))
-    return Relocation(before, _rewrite_catalog(lake_dir, moved), changed)
+    missing = {
+        f"{namespace}.{table}": found
+        for _, namespace, table, location, _ in _catalog_rows(lake_dir)
+        if location
+        and path_of(moved(location)).is_relative_to(lake_dir)
+        and (found := list(missing_files(location, moved)))
+    }
+    return Relocation(before, _rewrite_catalog(lake_dir, moved), changed, missing)
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -116,21 +125,10 @@ def _mover(before: Path, after: Path) -> Callable[[str], str]:
     replacement = str(after.parent)
     # If the new folder lies in the old one, what was moved already begins with both.
     moved = rf"(?!{re.escape(replacement)}(?:/|$))" if after.parent.is_relative_to(before.parent) else ""
-    pattern = re.compile(rf"^({_SCHEME}){moved}{re.escape(str(before.parent))}(?=/|$)")
+    pattern = re.compile(rf"^({SCHEME}){moved}{re.escape(str(before.parent))}(?=/|$)")
     return lambda text: (
         pattern.sub(lambda match: match[1] + replacement, text, count=1) if pattern.match(text) else text
     )
-
-
-def _records(file: Path) -> tuple[Any, list[dict[str, Any]]]:
-    try:
-        with file.open("rb") as opened:
-            reader = fastavro.reader(opened)
-            return reader, [dict(record) for record in reader if isinstance(record, dict)]
-    except (ValueError, EOFError, KeyError) as error:
-        raise FlussTieringError(
-            ErrorCode.CORRUPT_DATA, f"{file} cannot be read as Avro: {error}; restore it from a backup"
-        ) from error
 
 
 def _move_entry(record: dict[str, Any], moved: Callable[[str], str], lake_dir: Path) -> None:
@@ -141,7 +139,7 @@ def _move_entry(record: dict[str, Any], moved: Callable[[str], str], lake_dir: P
     if entry.get("content") == _POSITION_DELETES:
         for bounds in (entry.get("lower_bounds"), entry.get("upper_bounds")):
             _move_bound(bounds or (), moved)
-        file = _path_of(entry["file_path"])
+        file = path_of(entry["file_path"])
         # Files that only removed entries name may be gone, and files of another folder were not moved.
         if file.is_relative_to(lake_dir) and file.is_file():
             entry["file_size_in_bytes"] = move_paths(file, moved, _replace)
@@ -156,17 +154,13 @@ def _move_bound(bounds: Iterable[dict[str, Any]], moved: Callable[[str], str]) -
 
 def _move_manifest(record: dict[str, Any], moved: Callable[[str], str]) -> None:
     record["manifest_path"] = moved(record["manifest_path"])
-    manifest = _path_of(record["manifest_path"])
+    manifest = path_of(record["manifest_path"])
     if manifest.is_file():
         record["manifest_length"] = manifest.stat().st_size
 
 
-def _path_of(location: str) -> Path:
-    return Path(re.sub(rf"^{_SCHEME}(?=/)", "", location))
-
-
 def _rewrite_avro(file: Path, change: Callable[[dict[str, Any]], None]) -> int:
-    reader, records = _records(file)
+    reader, records = read_avro(file)
     before = json.dumps(records, default=repr)
     for record in records:
         change(record)
@@ -180,14 +174,7 @@ def _rewrite_avro(file: Path, change: Callable[[dict[str, Any]], None]) -> int:
 
 
 def _rewrite_json(file: Path, moved: Callable[[str], str]) -> int:
-    content = file.read_bytes()
-    packed = content.startswith(b"\x1f\x8b")
-    try:
-        before = json.loads(gzip.decompress(content) if packed else content)
-    except ValueError as error:
-        raise FlussTieringError(
-            ErrorCode.CORRUPT_DATA, f"{file} cannot be read as JSON: {error}; restore it from a backup"
-        ) from error
+    before, packed = read_json(file)
     after = _moved_json(before, moved)
     if after == before:
         return 0

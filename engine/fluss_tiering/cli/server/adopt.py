@@ -50,5 +50,10 @@ def adopt(
         f"{escape(str(done.root))} stands on its own now{escape(from_where)}. "
         f"{tables:,} lake {'table was' if tables == 1 else 'tables were'} changed."
     )
+    for table, files in ({} if done.lake is None else done.lake.missing).items():
+        output.print_warning(
+            f"the lake table {table} lacks {len(files):,} {'file' if len(files) == 1 else 'files'}, the first of which "
+            f"is {files[0]}: if the folder is a copy, copy it again as a whole and adopt it anew, or readers will fail"
+        )
     if store is not None:
         output.print_sentence(f"It uses {store} from now on, and may begin with a new database.")
