@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
@@ -228,6 +229,28 @@ def test_expiry_leaves_the_newest_snapshot_and_rounds_go_on(tiering: Tiering):
     assert done.deleted_files > 0
     assert set(tiering.files_on_disk(table)) == files
     rounds(tiering, table, 2)
+    assert equal(tiering, table)
+
+
+def test_an_expiry_that_is_broken_off_says_what_it_has_done(tiering: Tiering):
+    table = tiering.table()
+    rounds(tiering, table, 3)
+    lake = IcebergCatalogs(tiering.spark).open_table(table)
+    manifest_list = Path(urlparse(lake.java_table.currentSnapshot().manifestListLocation()).path)
+    whole = manifest_list.read_bytes()
+    manifest_list.write_bytes(whole[:100])
+    try:
+        done = expire_snapshots(tiering.client, tiering.spark, table, older_than=timedelta())
+    finally:
+        manifest_list.write_bytes(whole)
+
+    assert done.error is not None
+    assert f"{manifest_list} is damaged" in done.error
+    assert done.error.endswith(
+        "; 2 snapshots were expired before that, but their files may still be there: mend this, and then run "
+        "fluss-tiering clean"
+    )
+    assert ids(tiering, table) == [known(tiering, table)]
     assert equal(tiering, table)
 
 

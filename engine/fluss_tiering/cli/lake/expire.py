@@ -80,7 +80,7 @@ def _print(found: list[Expiry]) -> None:
             for each in found
             if not each.error
         ),
-        empty="No snapshot was expired.",
+        empty="The expiry failed for every table.",
     )
     for each in found:
         if each.needed:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
+from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
@@ -101,7 +103,8 @@ def expire_planned(
     """
     # This is read before the lake table is opened: a snapshot that is registered in between is newer.
     known = client.lake_snapshot(table.path)
-    lake = IcebergCatalogs(spark).find_table(table)
+    catalogs = IcebergCatalogs(spark)
+    lake = catalogs.find_table(table)
     if lake is None:
         raise nothing_tiered(table)
     found = expirable_snapshots(
@@ -114,9 +117,15 @@ def expire_planned(
     at_once = len(found.free) if may_go_on is None else _SNAPSHOTS_AT_ONCE
     while expired < len(found.free) and (expired == 0 or may_go_on is None or may_go_on()):
         part = found.free[expired : expired + at_once]
-        with lake_errors(f"expire snapshots of the lake table {table.lake_path}"):
-            # The snapshots are named by their ids, so that commits of others in the meantime change nothing.
-            deleted += expire(spark, lake.java_table, part)
+        try:
+            with (
+                catalogs.naming_unreadable_metadata(table),
+                lake_errors(f"expire snapshots of the lake table {table.lake_path}"),
+            ):
+                # The snapshots are named by their ids, so that commits of others in the meantime change nothing.
+                deleted += expire(spark, lake.java_table, part)
+        except FlussTieringError as error:
+            raise _broken_off(error, lake.java_table, part, expired) from None
         expired += len(part)
     return Expiry(
         table.path,
@@ -125,3 +134,23 @@ def expire_planned(
         needed=found.needed,
         deleted_files=deleted,
     )
+
+
+def _broken_off(error: FlussTieringError, table: JavaObject, part: Sequence[int], before: int) -> FlussTieringError:
+    """Return the error of an expiry with what had been done. Iceberg expires snapshots before it looks for their files.
+
+    Args:
+        error: Why the expiry failed.
+        table: Iceberg's table object.
+        part: The snapshots whose expiry failed.
+        before: How many others were expired.
+    """
+    gone = 0
+    with suppress(FlussTieringError), lake_errors("read the snapshots"):
+        table.refresh()
+        gone = sum(table.snapshot(each) is None for each in part)
+    if gone + before == 0:
+        return error
+    what = "1 snapshot was" if gone + before == 1 else f"{gone + before:,} snapshots were"
+    files = ", but their files may still be there: mend this, and then run fluss-tiering clean" if gone else ""
+    return FlussTieringError(error.code, f"{error.message}; {what} expired before that{files}")
