@@ -24,6 +24,13 @@ def test_an_option_of_the_program_behind_the_command_is_told_its_place(command, 
     assert f"No such option: {option}. It stands before the command: fluss-tiering {option} ... {arguments[0]}" in told
 
 
+@pytest.mark.parametrize("variable", ["TOKEN_FILE", "TLS_CA", "TLS_CERT"])
+def test_a_file_that_never_ends_is_refused(command, monkeypatch, variable):
+    monkeypatch.setenv("FLUSS_TIERING_TLS_KEY", "/dev/zero")
+    monkeypatch.setenv(f"FLUSS_TIERING_{variable}", "/dev/zero")
+    assert command("status").refuses(2, "read", "/dev/zero", "it has more than 4 MiB")
+
+
 def test_another_unknown_option_has_no_such_hint(command):
     assert "stands before" not in command("status", "--nonsense").err
     assert "stands behind" not in command("--nonsense", "status").err

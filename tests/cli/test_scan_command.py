@@ -193,6 +193,9 @@ def test_limits(command, client, table):
     answer = command("scan", table, "--format", "table", "--limit", "3")
     assert (answer.out.count(" x "), answer.err) == (3, "")
     assert command("scan", table, "--limit", "0").code == 2
+    for row_format in ("csv", "json", "table"):
+        answer = command("scan", table, "--format", row_format, "--limit", str(2**63))
+        assert answer.refuses(2, f"limit {2**63}: expected a number from 1 to {2**63 - 1}")
 
 
 def test_an_empty_table_is_no_error(command, client, table):

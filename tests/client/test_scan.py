@@ -116,6 +116,17 @@ def test_chosen_buckets_only(client: TieringClient) -> None:
     assert sorted(found + ids(other)) == list(range(300))
 
 
+def test_buckets_of_another_table_are_refused(client: TieringClient) -> None:
+    table, other = new_table(client, range(10)), new_table(client, range(100, 110))
+    buckets = [TableBucket(table.table_id, 0), TableBucket(other.table_id, 0)]
+    for named in (table, table.path, str(table.path)):
+        error = refusal(lambda named=named: client.scan(named, buckets=buckets))
+        assert error.code is ErrorCode.INVALID_REQUEST
+        assert f"{table.path}, which has the table id {table.table_id}, with bucket 0 of table {other.table_id}" in (
+            error.message
+        )
+
+
 @pytest.mark.parametrize("columns", [["name"], ["name", "id"], []])
 def test_chosen_columns_only(client: TieringClient, columns: list[str]) -> None:
     table = new_table(client, range(300), num_buckets=3)
@@ -158,9 +169,11 @@ def test_a_limit_in_the_middle_of_a_batch_cuts_it(client: TieringClient) -> None
 
 
 def test_what_cannot_be_scanned_is_named(client: TieringClient) -> None:  # K3
-    for fields in ({"limit": 0}, {"limit": -1}, {"batch_size_bytes": 0}):
+    wrong = ({"limit": 0}, {"limit": -1}, {"limit": 2**63}, {"batch_size_bytes": 0}, {"batch_size_bytes": 2**31})
+    for fields in wrong:
         error = refusal(lambda fields=fields: client.scan(new_path(), **fields))
         assert error.code is ErrorCode.INVALID_REQUEST
+        assert "expected a number from 1 to" in error.message
     assert refusal(lambda: client.scan(TablePath("db", "unknown"))).code is ErrorCode.TABLE_NOT_EXIST
     log = new_table(client, [1], primary_key=False)
     error = refusal(lambda: list(client.scan(log)))

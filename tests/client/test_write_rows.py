@@ -86,4 +86,5 @@ def test_a_message_over_the_limit_says_so(tmp_path) -> None:
             list(client.write_rows(table.path, WriteKind.APPEND, [rows(1, width=2 << 20)]))
         assert refused.value.code is ErrorCode.INVALID_REQUEST
         assert "larger than max" in refused.value.message
+        assert "a single row must fit into a message" in refused.value.message
         assert log_end(client, table.path) == 0

@@ -150,7 +150,9 @@ def _next_round_cell(status: TieringStatus) -> str:
     if status.state is TieringState.PENDING:
         return "due now"
     next_round = status.next_round_time
-    rests = status.state is TieringState.SCHEDULED and status.records_waiting == 0
-    if rests and next_round is not None and next_round <= time.time_ns() // 1_000_000:
+    if next_round is None or status.state is not TieringState.SCHEDULED or status.records_waiting != 0:
+        return output.ago_cell(next_round)
+    if next_round <= time.time_ns() // 1_000_000:
         return "with the next row"
-    return output.ago_cell(next_round)
+    # A table that was never tiered becomes Pending at this time, also without a row.
+    return output.ago_cell(next_round) + ("" if status.last_tiered_time is None else " at the earliest")

@@ -16,6 +16,9 @@ from fluss_tiering.wire.errors import code_from_metadata, code_from_status, retr
 _TOO_LARGE: Final = "larger than max"
 """A part of gRPC's text for a message that is too large. Such a call has the status of a server that throttles."""
 
+_REQUEST_TOO_LARGE: Final = "SERVER: Received"
+"""The beginning of gRPC's text if the request was too large. Otherwise the answer was."""
+
 _NOT_GRPC: Final = ("Failed parsing HTTP/2", "Trying to connect an http1.x server")
 """Parts of gRPC's texts for a program that accepts connections and does not speak gRPC."""
 
@@ -112,10 +115,14 @@ def error_of(call: FailedCall, target: str, timeout: float) -> FlussTieringError
             "look at its log and try again",
         )
     elif status is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details:
-        message = (
-            f"a message to or from the tiering server at {target} is too large ({details}): ask for less at once, for "
-            "example for one table by its name, or start the server with a larger max.message.bytes"
+        remedy = (
+            "send less at once; a single row must fit into a message, or start the server with a larger "
+            "max.message.bytes"
+            if details.startswith(_REQUEST_TOO_LARGE)
+            else "ask for less at once, for example for one table by its name, or start the server with a larger "
+            "max.message.bytes"
         )
+        message = f"a message to or from the tiering server at {target} is too large ({details}): {remedy}"
     elif status is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return FlussTieringError(
             ErrorCode.UNAVAILABLE, f"the tiering server at {target} has too much to do ({details}): try again later"

@@ -41,6 +41,9 @@ _hidden_token: str | None = None
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
+_MAX_FILE_BYTES: Final = 4 << 20
+"""More than all authorities of a system have together."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClientSecurity:
@@ -139,7 +142,7 @@ class ClientSecurity:
         if self.token_file is None:
             return self.token
         try:
-            text = self.token_file.read_text().strip()
+            text = _read(self.token_file).decode().strip()
         except (OSError, ValueError) as error:
             raise _invalid(
                 f"the token cannot be read from {self.token_file}: {getattr(error, 'strerror', None) or error}; "
@@ -172,13 +175,28 @@ def named(variable: str) -> str:
     return f"{variable} (--{option})"
 
 
+def _read(path: Path) -> bytes:
+    """Return the content of a file of a token or of certificates.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is larger than any such file. It may be a device that never ends.
+    """
+    with path.open("rb") as file:
+        content = file.read(_MAX_FILE_BYTES + 1)
+    if len(content) > _MAX_FILE_BYTES:
+        raise ValueError(f"it has more than {_MAX_FILE_BYTES >> 20} MiB")
+    return content
+
+
 def _pem(path: str | None, variable: str) -> bytes | None:
     if path is None:
         return None
     try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise _invalid(f"{named(variable)}: {path} cannot be read: {error.strerror or error}") from error
+        content = _read(Path(path))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise _invalid(f"{named(variable)}: {path} cannot be read: {reason}") from error
     if b"-----BEGIN " not in content:
         raise _invalid(
             f"{named(variable)}: {path} is not in PEM: expected a text file with lines such as -----BEGIN ...-----"

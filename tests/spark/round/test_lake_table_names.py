@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 from spark_support import Tiering, named, served
 
@@ -12,7 +14,7 @@ from engine_support import descriptor, new_path
 from fluss_support import FlussCluster
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.model.table import Column, DataType, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.audit.clean import clean_table
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
@@ -71,6 +73,25 @@ def test_a_lake_table_of_another_table_is_not_taken(tiering: Tiering) -> None:
 
     assert f"it holds the rows of the table with the id {first.table_id}" in result.error
     assert verify_table(tiering.client, tiering.spark, first, target=tiering.target).equal
+
+
+@pytest.mark.parametrize("column", ["name", "other"])
+def test_a_table_that_was_dropped_and_created_again_is_told_so_whatever_its_columns(
+    tiering: Tiering, column: str
+) -> None:
+    first = make(tiering)
+    tiering.write(first, named(range(3), "first"))
+    tiering.tier(first)
+    tiering.client.drop_table(first.path)
+    columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column(column, DataType.parse("STRING")))
+    second = tiering.client.create_table(first.path, replace(descriptor(), columns=columns))
+    rows = pa.table({"id": pa.array([1], pa.int64()), column: ["x"]})
+    list(tiering.client.write_rows(second.path, WriteKind.UPSERT, rows.to_batches()))
+
+    (result,) = tiering.tier_all(second)
+
+    assert f"it holds the rows of the table with the id {first.table_id}" in result.error
+    assert "ALTER TABLE" not in result.error
 
 
 def test_a_name_that_is_none_is_refused(tiering: Tiering) -> None:

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 _SCAN_BATCH_BYTES: Final = 4 << 20
 
+_MAX_LIMIT: Final = 2**63 - 1
+_MAX_BYTES: Final = 2**31 - 1
+"""The largest numbers of the message's fields, of 64 and of 32 bits."""
+
 _TABLES_AT_ONCE: Final = 100
 """How many tables a call asks for. The buckets of some thousand could be more than one answer may have."""
 
@@ -251,16 +255,16 @@ class TableCalls(Connection):
 
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_REQUEST if the limit or the size is
-                below 1, or if a column does not exist or is named twice. Iterating also raises
-                TABLE_WITHOUT_PRIMARY_KEY if the table is a log table; TOO_MANY_SCANNERS if the server has no room for
-                another scanner; SCANNER_EXPIRED if the caller did nothing for longer than `kv.scanner.ttl`, the bucket
-                was closed or the cluster lost the scan; UNKNOWN_SCANNER_ID if the server was restarted. The scan must
-                then be started again.
+                out of range, if a bucket is of another table, or if a column does not exist or is named twice.
+                Iterating also raises TABLE_WITHOUT_PRIMARY_KEY if the table is a log table; TOO_MANY_SCANNERS if the
+                server has no room for another scanner; SCANNER_EXPIRED if the caller did nothing for longer than
+                `kv.scanner.ttl`, the bucket was closed or the cluster lost the scan; UNKNOWN_SCANNER_ID if the server
+                was restarted. The scan must then be started again.
         """
-        for what, number in (("limit", limit), ("batch_size_bytes", batch_size_bytes)):
-            if number is not None and number < 1:
+        for what, number, most in (("limit", limit, _MAX_LIMIT), ("batch_size_bytes", batch_size_bytes, _MAX_BYTES)):
+            if number is not None and not 1 <= number <= most:
                 raise FlussTieringError(
-                    ErrorCode.INVALID_REQUEST, f"a scan with {what} {number}: expected a number of 1 or more"
+                    ErrorCode.INVALID_REQUEST, f"a scan with {what} {number}: expected a number from 1 to {most}"
                 )
         if isinstance(table, str):
             table = TablePath.parse(table)
@@ -269,6 +273,14 @@ class TableCalls(Connection):
             buckets = [each.bucket for each in self.list_buckets([info.path])[info.path]]
         elif buckets is None:
             buckets = [TableBucket(info.table_id, bucket) for bucket in range(info.descriptor.num_buckets)]
+        for each in buckets:
+            # The server would send the rows of the bucket's own table, and they would be decoded as rows of this one.
+            if each.table_id != info.table_id:
+                raise FlussTieringError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"a scan of {info.path}, which has the table id {info.table_id}, with {each}: expected buckets of "
+                    "this table; if it was dropped and created again, list its buckets anew",
+                )
         return TableScan(
             self._stubs.kv_scan.ScanKv,
             lambda failed: error_of(failed, self._target, self._timeout),

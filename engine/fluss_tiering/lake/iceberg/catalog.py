@@ -26,7 +26,7 @@ from fluss_tiering.lake.iceberg.java import (
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
 from fluss_tiering.lake.iceberg.metadata.loading import load_table
 from fluss_tiering.lake.iceberg.metadata.unreadable import may_tell_of_metadata, unreadable_metadata
-from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.iceberg.table import IcebergTable, require_same_table
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
 from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, quoted
 from fluss_tiering.model.error_text import is_hidden, mask_secrets
@@ -161,9 +161,15 @@ class IcebergCatalogs:
             layout = self._layout(handle)
         names = (catalog_name(table.lake_catalog_properties), table.lake_path.database, table.lake_path.table)
         name = ".".join(map(quoted, names))
-        clean = is_clean(name, {field["name"] for field in layout.schema["fields"]})
-        expected, partition = schema_json(table.descriptor, clean=clean), partition_of(table, clean=clean)
-        spec = check_layout(name, layout, expected, partition)
+        try:
+            clean = is_clean(name, {field["name"] for field in layout.schema["fields"]})
+            expected, partition = schema_json(table.descriptor, clean=clean), partition_of(table, clean=clean)
+            spec = check_layout(name, layout, expected, partition)
+        except FlussTieringError as error:
+            if error.code is ErrorCode.LAKE_TABLE_MISMATCH:
+                # To alter the lake table of another table, as the error of its layout says, would not help.
+                require_same_table(table, handle)
+            raise
         catalog, identifier = self._located(table)
         return IcebergTable(
             jvm_of(self._spark), table, handle, layout.schema, spec, reload=lambda: catalog.loadTable(identifier)

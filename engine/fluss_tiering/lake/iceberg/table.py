@@ -438,12 +438,7 @@ class IcebergTable:
         return current is not None and current.summary().get("total-data-files") != "0"
 
     def _own(self, commit: LakeCommit) -> LakeCommit:
-        if commit.table_id != self._table.table_id:
-            raise self._mismatch(
-                f"it holds the rows of the table with the id {commit.table_id}, while {self._table.path} has the id "
-                f"{self._table.table_id}: the table was dropped and created again",
-                "drop or rename the lake table",
-            )
+        _require_same_table(self._table, commit)
         if commit.lake_offsets is None:
             return commit
         try:
@@ -475,10 +470,42 @@ class IcebergTable:
         return f"CALL {catalog}.system.set_current_snapshot(table => '{name}', snapshot_id => {snapshot_id})"
 
     def _mismatch(self, difference: str, remedy: str) -> FlussTieringError:
-        return FlussTieringError(
-            ErrorCode.LAKE_TABLE_MISMATCH,
-            f"the lake table {self._table.lake_path} does not belong to the table: {difference}; {remedy}",
+        return _foreign(self._table, difference, remedy)
+
+
+def require_same_table(table: TableInfo, handle: JavaObject) -> None:
+    """Check that our newest commit in a lake table's history, if there is one, is of this table.
+
+    Args:
+        table: The table.
+        handle: Iceberg's table object.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH if it is of another one; STORAGE if the history cannot be read.
+    """
+    with lake_errors(f"read the history of the lake table {table.lake_path}"):
+        for snapshot in ancestors(handle):
+            commit = from_summary(snapshot.summary())
+            if isinstance(commit, LakeCommit):
+                _require_same_table(table, commit)
+                return
+
+
+def _require_same_table(table: TableInfo, commit: LakeCommit) -> None:
+    if commit.table_id != table.table_id:
+        raise _foreign(
+            table,
+            f"it holds the rows of the table with the id {commit.table_id}, while {table.path} has the id "
+            f"{table.table_id}: the table was dropped and created again",
+            "drop or rename the lake table",
         )
+
+
+def _foreign(table: TableInfo, difference: str, remedy: str) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.LAKE_TABLE_MISMATCH,
+        f"the lake table {table.lake_path} does not belong to the table: {difference}; {remedy}",
+    )
 
 
 def _count(text: str | None) -> int | None:
