@@ -66,7 +66,7 @@ def continue_or_begin(
             f"A table was dropped and created again since, or the mapping has changed. Clear the submit task, too"
         )
     acquired = lease_latest_snapshots(client, lease_id, paths, duration_ms)
-    log.info("Acquired lease %s (attempt %d) for %s", lease_id, acquired.attempt_token, named)
+    log.info("Acquired lease %s (attempt token %d) for %s", lease_id, acquired.attempt_token, named)
     return acquired.attempt_token
 
 

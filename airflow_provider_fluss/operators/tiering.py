@@ -304,7 +304,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         if not is_over:
             return replace(lease, attempt_token=newest)
         acquired = lease_latest_snapshots(client, lease.lease_id, tables, lease.lease_duration_ms)
-        self.log.info("Acquired lease %s again (attempt %d)", lease.lease_id, acquired.attempt_token)
+        self.log.info("Acquired lease %s again (attempt token %d)", lease.lease_id, acquired.attempt_token)
         self._owns_attempt = True
         own = replace(lease, attempt_token=acquired.attempt_token)
         # Callbacks release the lease of this argument.
