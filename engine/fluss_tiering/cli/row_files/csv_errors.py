@@ -85,9 +85,12 @@ class RememberedInput(io.RawIOBase):
         self._ended = not found
         return found
 
-    def line_of_open_quote(self) -> int | None:
-        """Return the line on which the row with an open quote begins, from 1; None before the end of the stream."""
-        return self._quotes.line() if self._ended else None
+    def line_of_open_quote(self, *, so_far: bool = False) -> int | None:
+        """Return the line on which the row with an open quote begins, from 1; None if there is none.
+
+        Before the end of the stream it is None, too, unless only what was read so far counts.
+        """
+        return self._quotes.line() if self._ended or so_far else None
 
 
 @dataclass(frozen=True, slots=True)

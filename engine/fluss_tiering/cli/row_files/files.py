@@ -29,6 +29,8 @@ STANDARD_INPUT: Final = Path("-")
 _CSV: Final = ".csv"
 _EMPTY: Final = "Empty CSV file"
 """What pyarrow says of a CSV file without a line."""
+_NO_NAMES: Final = "cannot infer number of columns"
+"""A part of what pyarrow says if the line with the names does not end within the first block."""
 _WITHOUT_NAMES: Final = "it is empty: expected CSV whose first line names the columns"
 _READ: Final = pa.csv.ReadOptions(use_threads=False, block_size=33 * 2**20)
 """With several threads, pyarrow does not know the number of a row that it cannot read. A row must fit into a block: it
@@ -89,8 +91,8 @@ def _csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
     source = RememberedInput(sys.stdin.buffer) if path == STANDARD_INPUT else path
     places = CsvPlaces(source, tuple(columns), has_empty_rows)
 
-    def open_quote() -> int | None:
-        return source.line_of_open_quote() if isinstance(source, RememberedInput) else None
+    def open_quote(*, so_far: bool = False) -> int | None:
+        return source.line_of_open_quote(so_far=so_far) if isinstance(source, RememberedInput) else None
 
     before = 0
     try:
@@ -108,9 +110,10 @@ def _csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
     except WrongValueError as error:
         raise pa.ArrowInvalid(places.of_value(error, before)) from error
     except pa.ArrowInvalid as error:
-        if open_quote() is None:
+        # pyarrow says this before it has seen the end of the stream.
+        if open_quote(so_far=_NO_NAMES in str(error)) is None:
             raise pa.ArrowInvalid(places.of_error(str(error))) from error
-    if (line := open_quote()) is not None:
+    if (line := open_quote(so_far=True)) is not None:
         raise pa.ArrowInvalid(_open_quote(line))
 
 
