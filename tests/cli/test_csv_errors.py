@@ -154,17 +154,14 @@ def test_rows_of_a_late_block_with_an_open_quote_are_not_written(command, table,
 
 def test_an_open_quote_is_found_however_the_text_comes():
     for seed in range(2_000):
-        look_for_an_open_quote(Random(seed))
-
-
-def look_for_an_open_quote(random: Random) -> None:
-    text = "".join(random.choices(['"', '""', "a", "é", ",", "\n", "\r\n", "\r"], k=random.randint(0, 25)))
-    data = text.encode()
-    quotes = OpenQuotes()
-    cuts = sorted(random.choices(range(len(data) + 1), k=random.randint(0, 8)))
-    for start, end in itertools.pairwise((0, *cuts, len(data))):
-        quotes.read(data[start:end])
-    assert quotes.line() == line_of_open_quote(text), text
+        random = Random(seed)
+        text = "".join(random.choices(['"', '""', "a", "é", ",", "\n", "\r\n", "\r"], k=random.randint(0, 25)))
+        data = text.encode()
+        quotes = OpenQuotes()
+        cuts = sorted(random.choices(range(len(data) + 1), k=random.randint(0, 8)))
+        for start, end in itertools.pairwise((0, *cuts, len(data))):
+            quotes.read(data[start:end])
+        assert quotes.line() == line_of_open_quote(text), text
 
 
 def line_of_open_quote(text: str) -> int | None:

@@ -115,14 +115,15 @@ def error_of(call: FailedCall, target: str, timeout: float) -> FlussTieringError
             "look at its log and try again",
         )
     elif status is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in details:
-        remedy = (
-            "send less at once; a single row must fit into a message, or start the server with a larger "
-            "max.message.bytes"
+        less = (
+            "send less at once; a single row must fit into a message"
             if details.startswith(_REQUEST_TOO_LARGE)
-            else "ask for less at once, for example for one table by its name, or start the server with a larger "
-            "max.message.bytes"
+            else "ask for less at once, for example for one table by its name"
         )
-        message = f"a message to or from the tiering server at {target} is too large ({details}): {remedy}"
+        message = (
+            f"a message to or from the tiering server at {target} is too large ({details}): {less}, or start the "
+            "server with a larger max.message.bytes"
+        )
     elif status is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return FlussTieringError(
             ErrorCode.UNAVAILABLE, f"the tiering server at {target} has too much to do ({details}): try again later"

@@ -225,7 +225,7 @@ def _check_pair(cert: str, key: str) -> None:
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise _invalid(f"{named(TLS_KEY_VARIABLE)}: {key} is not the key of the certificate {cert}") from error
-        if b"-----BEGIN CERTIFICATE-----" not in Path(cert).read_bytes():
+        if b"-----BEGIN CERTIFICATE-----" not in _read(Path(cert)):
             raise _invalid(
                 f"{named(TLS_CERT_VARIABLE)}: {cert} holds no certificate: expected the caller's in PEM"
             ) from error

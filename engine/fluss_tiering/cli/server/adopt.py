@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from fluss_tiering.cli.common import output
+from fluss_tiering.plural import counted
 
 
 def _folder(text: str) -> Path:
@@ -52,8 +53,8 @@ def adopt(
     )
     for table, files in ({} if done.lake is None else done.lake.missing).items():
         output.print_warning(
-            f"the lake table {table} lacks {len(files):,} {'file' if len(files) == 1 else 'files'}, the first of which "
-            f"is {files[0]}: if the folder is a copy, copy it again as a whole and adopt it anew, or readers will fail"
+            f"the lake table {table} lacks {counted(len(files), 'file')}, the first of which is {files[0]}: "
+            "if the folder is a copy, copy it again as a whole and adopt it anew, or readers will fail"
         )
     if store is not None:
         output.print_sentence(f"It uses {store} from now on, and may begin with a new database.")

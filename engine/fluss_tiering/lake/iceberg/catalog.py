@@ -25,8 +25,9 @@ from fluss_tiering.lake.iceberg.java import (
 )
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
 from fluss_tiering.lake.iceberg.metadata.loading import load_table
+from fluss_tiering.lake.iceberg.metadata.own_commits import newest_own_commit
 from fluss_tiering.lake.iceberg.metadata.unreadable import may_tell_of_metadata, unreadable_metadata
-from fluss_tiering.lake.iceberg.table import IcebergTable, require_same_table
+from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
 from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, quoted
 from fluss_tiering.model.error_text import is_hidden, mask_secrets
@@ -168,7 +169,7 @@ class IcebergCatalogs:
         except FlussTieringError as error:
             if error.code is ErrorCode.LAKE_TABLE_MISMATCH:
                 # To alter the lake table of another table, as the error of its layout says, would not help.
-                require_same_table(table, handle)
+                newest_own_commit(table, handle)
             raise
         catalog, identifier = self._located(table)
         return IcebergTable(

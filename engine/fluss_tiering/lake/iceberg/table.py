@@ -24,6 +24,7 @@ from fluss_tiering.lake.iceberg.metadata.leftovers import delete_locations
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.lookup import has_rows, in_partitions_with
 from fluss_tiering.lake.iceberg.metadata.offsets_file import read_offsets, write_offsets
+from fluss_tiering.lake.iceberg.metadata.own_commits import mismatch, newest_own_commit, require_same_table
 from fluss_tiering.lake.iceberg.metadata.properties import write_properties
 from fluss_tiering.lake.iceberg.metadata.renewal import RenewedTable
 from fluss_tiering.lake.iceberg.metadata.rewrite_commit import RewriteCommit
@@ -121,7 +122,8 @@ class IcebergTable:
             if known is not None:
                 raise self._without(known)
             if newest is None and self._has_rows():
-                raise self._mismatch(
+                raise mismatch(
+                    self._table,
                     "it holds rows that tiering did not write, while nothing of the table was tiered yet",
                     "drop or rename the lake table",
                 )
@@ -141,14 +143,16 @@ class IcebergTable:
             return CommittedSnapshot(snapshot_id, commit)
         undo = "" if known is None else f", or go back to what is registered: {self._make_current(known)}"
         if read_offsets is None:
-            raise self._mismatch(
+            raise mismatch(
+                self._table,
                 f"another tiering service of Fluss committed the snapshot {snapshot_id}, which is not registered",
                 f"tier the table, which registers that snapshot{undo}",
             )
         try:
             offsets = read_offsets(commit.offsets_path)
         except FlussTieringError as error:
-            raise self._mismatch(
+            raise mismatch(
+                self._table,
                 f"another tiering service of Fluss committed the snapshot {snapshot_id}, which is not registered, and "
                 f"its offsets cannot be read ({error.message})",
                 f"let that service end its round, or bring the file back{undo}",
@@ -165,11 +169,8 @@ class IcebergTable:
             FlussTieringError: LAKE_TABLE_MISMATCH if the commit is of another table; STORAGE if it cannot be read.
         """
         with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
-            for snapshot in ancestors(self._handle):
-                commit = from_summary(snapshot.summary())
-                if isinstance(commit, LakeCommit):
-                    return CommittedSnapshot(snapshot.snapshotId(), self._own(commit))
-            return None
+            found = newest_own_commit(self._table, self._handle)
+            return None if found is None else CommittedSnapshot(found[0], self._own(found[1]))
 
     def partitions_with_rows(self, places: Mapping[tuple[str, ...], Collection[int]]) -> Collection[tuple[str, ...]]:
         """Return the partitions that may have rows in one of the named buckets, as of the base.
@@ -438,7 +439,7 @@ class IcebergTable:
         return current is not None and current.summary().get("total-data-files") != "0"
 
     def _own(self, commit: LakeCommit) -> LakeCommit:
-        _require_same_table(self._table, commit)
+        require_same_table(self._table, commit)
         if commit.lake_offsets is None:
             return commit
         try:
@@ -454,12 +455,14 @@ class IcebergTable:
         """Return the error of a lake table whose history lacks the snapshot that the storage knows."""
         said = f"its history does not hold the snapshot {known} that the last round committed"
         if self._handle.snapshot(known) is None:
-            return self._mismatch(
+            return mismatch(
+                self._table,
                 f"{said}: another lake table has this name now, or the table was rolled back and that snapshot expired",
                 "rename this one away and give the right one its name back; if there is none any more, drop the lake "
                 "table and the table, and write the rows again",
             )
-        return self._mismatch(
+        return mismatch(
+            self._table,
             f"{said}: it was rolled back or replaced",
             f"make that snapshot the current one again: {self._make_current(known)}",
         )
@@ -468,44 +471,6 @@ class IcebergTable:
         catalog = quoted(catalog_name(self._table.lake_catalog_properties))
         name = self._table.lake_path
         return f"CALL {catalog}.system.set_current_snapshot(table => '{name}', snapshot_id => {snapshot_id})"
-
-    def _mismatch(self, difference: str, remedy: str) -> FlussTieringError:
-        return _foreign(self._table, difference, remedy)
-
-
-def require_same_table(table: TableInfo, handle: JavaObject) -> None:
-    """Check that our newest commit in a lake table's history, if there is one, is of this table.
-
-    Args:
-        table: The table.
-        handle: Iceberg's table object.
-
-    Raises:
-        FlussTieringError: LAKE_TABLE_MISMATCH if it is of another one; STORAGE if the history cannot be read.
-    """
-    with lake_errors(f"read the history of the lake table {table.lake_path}"):
-        for snapshot in ancestors(handle):
-            commit = from_summary(snapshot.summary())
-            if isinstance(commit, LakeCommit):
-                _require_same_table(table, commit)
-                return
-
-
-def _require_same_table(table: TableInfo, commit: LakeCommit) -> None:
-    if commit.table_id != table.table_id:
-        raise _foreign(
-            table,
-            f"it holds the rows of the table with the id {commit.table_id}, while {table.path} has the id "
-            f"{table.table_id}: the table was dropped and created again",
-            "drop or rename the lake table",
-        )
-
-
-def _foreign(table: TableInfo, difference: str, remedy: str) -> FlussTieringError:
-    return FlussTieringError(
-        ErrorCode.LAKE_TABLE_MISMATCH,
-        f"the lake table {table.lake_path} does not belong to the table: {difference}; {remedy}",
-    )
 
 
 def _count(text: str | None) -> int | None:

@@ -20,6 +20,7 @@ from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.plural import counted
 
 _SNAPSHOTS_AT_ONCE: Final = 50
 """How many snapshots one commit expires, if the expiry may have to end early. Each commit reads manifests of all
@@ -151,6 +152,6 @@ def _broken_off(error: FlussTieringError, table: JavaObject, part: Sequence[int]
         gone = sum(table.snapshot(each) is None for each in part)
     if gone + before == 0:
         return error
-    what = "1 snapshot was" if gone + before == 1 else f"{gone + before:,} snapshots were"
+    what = f"{counted(gone + before, 'snapshot')} {'was' if gone + before == 1 else 'were'}"
     files = ", but their files may still be there: mend this, and then run fluss-tiering clean" if gone else ""
     return FlussTieringError(error.code, f"{error.message}; {what} expired before that{files}")

@@ -1,0 +1,54 @@
+"""Our commits in the history of a lake table, and whether they are of the table that it is opened for."""
+
+from __future__ import annotations
+
+from py4j.java_gateway import JavaObject
+
+from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.metadata.history import ancestors
+from fluss_tiering.lake.iceberg.summary import from_summary
+from fluss_tiering.lake.protocol import LakeCommit
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
+
+
+def newest_own_commit(table: TableInfo, handle: JavaObject) -> tuple[int, LakeCommit] | None:
+    """Return the id of the newest snapshot of ours, and its commit; None if the history has none.
+
+    Args:
+        table: The table that the lake table is opened for.
+        handle: Iceberg's table object.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH if the commit is of another table; STORAGE if the history cannot be read.
+    """
+    with lake_errors(f"read the history of the lake table {table.lake_path}"):
+        for snapshot in ancestors(handle):
+            commit = from_summary(snapshot.summary())
+            if isinstance(commit, LakeCommit):
+                require_same_table(table, commit)
+                return int(snapshot.snapshotId()), commit
+        return None
+
+
+def require_same_table(table: TableInfo, commit: LakeCommit) -> None:
+    """Check that a commit is of the table that the lake table is opened for.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH if it is of another one.
+    """
+    if commit.table_id != table.table_id:
+        raise mismatch(
+            table,
+            f"it holds the rows of the table with the id {commit.table_id}, while {table.path} has the id "
+            f"{table.table_id}: the table was dropped and created again",
+            "drop or rename the lake table",
+        )
+
+
+def mismatch(table: TableInfo, difference: str, remedy: str) -> FlussTieringError:
+    """Return the error of a lake table that does not belong to the table."""
+    return FlussTieringError(
+        ErrorCode.LAKE_TABLE_MISMATCH,
+        f"the lake table {table.lake_path} does not belong to the table: {difference}; {remedy}",
+    )
