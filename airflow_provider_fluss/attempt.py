@@ -58,7 +58,7 @@ def continue_or_begin(
     if newest is not None:
         renewed = not isinstance(client.renew_leases({lease_id: duration_ms})[lease_id], FlussTieringError)
         if why := _why_it_lives(outcome, newest, paths, submit, renewed=renewed):
-            log.info("Lease %s goes on with attempt %d for %s, because %s", lease_id, newest, named, why)
+            log.info("Lease %s goes on for %s with the attempt token %d, because %s", lease_id, named, newest, why)
             return newest
     elif submit is not None and submit.ended and not submit.claims_over:
         raise AirflowFailException(

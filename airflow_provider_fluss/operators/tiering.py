@@ -299,7 +299,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         if not tables or (not is_over and newest <= (lease.attempt_token or 0)):
             return lease
         if not was_cleared:
-            why = outcome.cancelled_reason or f"attempt {newest} of the same lease took over"
+            why = outcome.cancelled_reason or f"a newer attempt of the same lease took over (attempt token {newest})"
             raise AirflowFailException(f"Tiering of {named(tables)} was cancelled: {why}")
         if not is_over:
             return replace(lease, attempt_token=newest)

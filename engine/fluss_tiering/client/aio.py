@@ -13,6 +13,7 @@ import grpc.aio
 
 from fluss_tiering.api.v1.lake_tiering_pb2 import WatchTieringStatusesResponse
 from fluss_tiering.client.calls import leases, tiering
+from fluss_tiering.client.calls.arguments import seconds
 from fluss_tiering.client.calls.call import Stubs, UnaryCall, next_page
 from fluss_tiering.client.failed_call import FailedCall, error_of
 from fluss_tiering.client.fork import require_own_process
@@ -62,15 +63,16 @@ class AsyncTieringClient(AsyncClosing):
     ) -> None:
         named = Target.parse(target)
         self._target = f"{named.address} ({label})" if label else named.address
-        self._timeout = timeout
+        self._timeout = seconds("the timeout of a client is", timeout)
         require_own_process()
-        secured = SecuredTarget(named, security or ClientSecurity.from_environment())
-        self._channel = secured.open_aio_channel()
+        self._secured = SecuredTarget(named, security or ClientSecurity.from_environment())
+        self._channel = self._secured.open_aio_channel()
         # The generated stubs serve both kinds of channel. Their methods return different things, see `_call`.
-        self._stubs = Stubs(secured.with_metadata(cast("grpc.Channel", self._channel)))
+        self._stubs = Stubs(self._secured.with_metadata(cast("grpc.Channel", self._channel)))
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection. Later calls raise FlussTieringError with INVALID_REQUEST."""
+        self._secured.close()
         await self._channel.close()
 
     async def list_tiering_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
@@ -96,7 +98,7 @@ class AsyncTieringClient(AsyncClosing):
         except StopAsyncIteration:
             return
         except grpc.aio.AioRpcError as error:
-            raise error_of(cast("FailedCall", error), self._target, self._timeout) from error
+            raise error_of(cast("FailedCall", error), self._target, self._timeout) from None
         except TimeoutError as error:
             raise FlussTieringError(
                 ErrorCode.UNAVAILABLE,
@@ -128,7 +130,7 @@ class AsyncTieringClient(AsyncClosing):
 
     async def drop_lease(self, lease_id: str, *, attempt_token: int | None = None) -> LeaseDrop:
         """Drop a lease, with everything that it keeps."""
-        return await self._call(leases.drop(lease_id, attempt_token))
+        return await self._call(leases.drop_lease(lease_id, attempt_token))
 
     async def list_leases(self, lease_id: str | None = None) -> list[KvSnapshotLease]:
         """Return the lease of this id, if it exists, or all leases."""
@@ -152,5 +154,5 @@ class AsyncTieringClient(AsyncClosing):
             except grpc.aio.AioRpcError as failed:
                 error = error_of(cast("FailedCall", failed), self._target, self._timeout)
                 if not isinstance(error, ThrottledError):
-                    raise error from failed
+                    raise error from None
             await asyncio.sleep(throttling.pause_s(error))

@@ -37,6 +37,7 @@ class SecuredTarget:
         self._options = (*CHANNEL_OPTIONS, _NO_PROXY) if target.is_loopback else CHANNEL_OPTIONS
         self._tls_options = self._options if tls_name is None else (*self._options, (_TLS_NAME, tls_name))
         self._tokens: Final = _Tokens(security)
+        self._closed = False
         is_open = not security.tls and not target.is_loopback and not security.allow_insecure
         if is_open and self._tokens() is not None:
             raise FlussTieringError(
@@ -58,8 +59,23 @@ class SecuredTarget:
         return grpc.aio.secure_channel(self._target.address, self._credentials(), self._tls_options)
 
     def with_metadata(self, channel: grpc.Channel) -> grpc.Channel:
-        """Return the channel with calls that bring the token and name the server; see `Target.channel`."""
-        return self._target.channel(channel, self._tokens)
+        """Return the channel with calls that bring the token and name the server; see `Target.channel`.
+
+        After `close`, the calls raise FlussTieringError with INVALID_REQUEST.
+        """
+        return self._target.channel(channel, self._token)
+
+    def close(self) -> None:
+        """Refuse all further calls. gRPC's own errors for them differ by the kind of the call."""
+        self._closed = True
+
+    def _token(self) -> str | None:
+        if self._closed:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the client of the tiering server at {self._target.address} was closed: make a new one",
+            )
+        return self._tokens()
 
     def _credentials(self) -> grpc.ChannelCredentials:
         security = self._security

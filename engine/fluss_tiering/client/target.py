@@ -47,6 +47,11 @@ class Target:
             FlussTieringError: INVALID_REQUEST if the host, the port or the id is missing. gRPC's own error would not
                 say so.
         """
+        if not isinstance(text, str):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the tiering server's address is {text!r}: expected a text HOST:PORT, for example {DEFAULT_TARGET}",
+            )
         server_id, at, address = text.rpartition("@")
         host, _, port = address.rpartition(":")
         if not host or not re.fullmatch("[0-9]{1,5}", port) or re.search(r"\s", host):

@@ -205,6 +205,11 @@ LAKE_CATALOG_PREFIX: Final = "table.datalake.iceberg."
 """A table option with this prefix overrides a property of the server's lake catalog for its table."""
 OWN_OF_CLUSTERS: Final = tuple(CUSTOM_PREFIX + option.key for option in (LAKE_DELETE_FILES, LAKE_MAX_ROUND_DURATION))
 """The custom properties by which tables of clusters have the options that Fluss does not know."""
+_DEFINITION: Final = {
+    "bucket.num": "the number of its buckets (--buckets)",
+    "bucket.key": "its bucket key (--bucket-key)",
+}
+"""What Fluss's connectors for SQL take among the options of a table, and what part of the definition it is."""
 _KNOWN: Final = {option.key: option for option in TABLE_OPTIONS}
 _SHORTENED: Final = ("table.", "table.datalake.")
 """What is easily left out before the name of an option."""
@@ -225,6 +230,12 @@ def check_option_key(key: str) -> None:
     """
     if key in _KNOWN or key in OWN_OF_CLUSTERS or key.startswith((LAKE_TABLE_PREFIX, LAKE_CATALOG_PREFIX)):
         return
+    if key in _DEFINITION:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"{key!r} is no option of tables: expected it in the definition when the table is created, as "
+            f"{_DEFINITION[key]}; a table that exists keeps what it has",
+        )
     if not key.strip():
         raise FlussTieringError(
             ErrorCode.INVALID_TABLE, f"an option has the key {key!r}: expected a name, for example {LAKE_FRESHNESS.key}"

@@ -171,8 +171,12 @@ def alteration_from_pb(message: tables_pb2.AlterTableRequest) -> Alteration:
 
 
 def kind_to_pb(kind: WriteKind) -> tables_pb2.PbWriteKind.ValueType:
-    """Return the message value of a write kind."""
-    return _KINDS[kind]
+    """Return the message value of a write kind.
+
+    Raises:
+        ValueError: If it is no write kind.
+    """
+    return _KINDS[WriteKind(kind)]
 
 
 def kind_from_pb(number: tables_pb2.PbWriteKind.ValueType) -> WriteKind:

@@ -91,6 +91,8 @@ def test_a_timestamp_in_a_key_may_have_microseconds(tmp_path: Path, text: str) -
         ({"properties": {"table.changelog.image": "WAL"}}, "table.changelog.image is 'WAL': expected FULL"),
         ({"properties": {"table.kv.value-layout-version": "2"}}, "table.kv.value-layout-version is '2': expected 1"),
         ({"properties": {"table.kv.ttl": "1h"}}, "'table.kv.ttl' is no option of tables"),
+        ({"properties": {"bucket.num": "4"}}, "'bucket.num' is no option of tables: expected it in the definition"),
+        ({"properties": {"bucket.key": "k"}}, "as its bucket key (--bucket-key)"),
         ({"auto_increment_columns": ("l",)}, "the columns l are to be numbered: expected none"),
         ({"properties": {"table.merge-engine": "first_row"}}, "table.merge-engine is set"),
     ],

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import grpc
 
+from fluss_tiering.client.calls.arguments import seconds
 from fluss_tiering.client.calls.call import Stubs, UnaryCall, next_page
 from fluss_tiering.client.failed_call import FailedCall, error_of
 from fluss_tiering.client.fork import forked, require_own_process
@@ -47,15 +48,16 @@ class Connection(Closing):
     ) -> None:
         named = Target.parse(target)
         self._target = f"{named.address} ({label})" if label else named.address
-        self._timeout = timeout
+        self._timeout = seconds("the timeout of a client is", timeout)
         require_own_process()
         self._security = security or ClientSecurity.from_environment()
-        secured = SecuredTarget(named, self._security)
-        self._channel = secured.open_channel()
-        self._stubs = Stubs(secured.with_metadata(self._channel))
+        self._secured = SecuredTarget(named, self._security)
+        self._channel = self._secured.open_channel()
+        self._stubs = Stubs(self._secured.with_metadata(self._channel))
 
     def close(self) -> None:
-        """Close the connection. Calls that are in flight end with UNAVAILABLE."""
+        """Close the connection. Calls that are in flight end with UNAVAILABLE, and later ones with INVALID_REQUEST."""
+        self._secured.close()
         if not forked():
             self._channel.close()
 
@@ -82,4 +84,5 @@ class Connection(Closing):
         try:
             yield
         except grpc.RpcError as error:
-            raise error_of(cast("FailedCall", error), self._target, self._timeout) from error
+            # The message has all that gRPC said. Its traceback of many lines would hide that in the log of a task.
+            raise error_of(cast("FailedCall", error), self._target, self._timeout) from None

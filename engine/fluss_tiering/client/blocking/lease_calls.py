@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from fluss_tiering.client.blocking.connection import Connection
 from fluss_tiering.client.calls import leases
+from fluss_tiering.client.calls.arguments import several
 from fluss_tiering.client.calls.call import parts
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
 
@@ -34,8 +35,13 @@ class LeaseCalls(Connection):
             FlussTieringError: INVALID_REQUEST if the lease id, the duration or a bucket is invalid; TABLE_NOT_EXIST if
                 there is no such table; TABLE_WITHOUT_PRIMARY_KEY if a table is a log table.
         """
+        if not isinstance(snapshots, Mapping):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"{snapshots!r:.100} are no snapshots to lease: expected a dict of snapshot ids by TableBucket",
+            )
         acquired = [
-            self._call(leases.acquire(lease_id, duration_ms, dict(some), allow_empty))
+            self._call(leases.acquire_lease(lease_id, duration_ms, dict(some), allow_empty))
             for some in parts(list(snapshots.items()))
         ]
         unavailable = {bucket: id_ for each in acquired for bucket, id_ in each.unavailable_snapshots.items()}
@@ -50,18 +56,19 @@ class LeaseCalls(Connection):
         Args:
             durations_ms: The time in milliseconds after which each lease expires, by lease id.
         """
-        return self._call(leases.renew(durations_ms))
+        return self._call(leases.renew_leases(durations_ms))
 
     def release_lease(self, lease_id: str, buckets: Iterable[TableBucket], *, attempt_token: int | None = None) -> bool:
         """Release buckets of a lease; return False and do nothing if a newer attempt has begun.
 
         Buckets that the lease does not have are ignored.
         """
-        return all(self._call(leases.release(lease_id, some, attempt_token)) for some in parts(list(buckets)))
+        several(buckets)
+        return all(self._call(leases.release_lease(lease_id, some, attempt_token)) for some in parts(list(buckets)))
 
     def drop_lease(self, lease_id: str, *, attempt_token: int | None = None) -> LeaseDrop:
         """Drop a lease, with everything that it keeps."""
-        return self._call(leases.drop(lease_id, attempt_token))
+        return self._call(leases.drop_lease(lease_id, attempt_token))
 
     def list_leases(self, lease_id: str | None = None) -> list[KvSnapshotLease]:
         """Return the lease of this id, if it exists, or all leases."""

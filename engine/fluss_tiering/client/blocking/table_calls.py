@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.client import streams
 from fluss_tiering.client.blocking.connection import Connection
 from fluss_tiering.client.calls import tables
+from fluss_tiering.client.calls.arguments import whole_number
 from fluss_tiering.client.calls.call import parts
 from fluss_tiering.client.failed_call import error_of
 from fluss_tiering.client.scan import TableScan
@@ -25,7 +25,6 @@ from fluss_tiering.model.table import (
     TablePath,
     WriteKind,
 )
-from fluss_tiering.wire.buckets import bucket_to_pb
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,9 +199,7 @@ class TableCalls(Connection):
             FlussTieringError: TABLE_NOT_EXIST if there is no such table; LOG_OFFSET_OUT_OF_RANGE if the log does not
                 have these offsets; CORRUPT_DATA if the stored log is damaged.
         """
-        request = tables_pb2.FetchLogRequest(
-            bucket=bucket_to_pb(bucket), start_offset=start_offset, end_offset=end_offset
-        )
+        request = tables.fetch_log(bucket, start_offset, end_offset)
         with self._errors():
             for response in streams.messages(self._stubs.tables.FetchLog(request), self._timeout):
                 yield response.log_batches
@@ -222,9 +219,7 @@ class TableCalls(Connection):
             FlussTieringError: KV_SNAPSHOT_NOT_EXIST if there is no such snapshot; CORRUPT_DATA if its files are
                 damaged.
         """
-        request = tables_pb2.FetchKvSnapshotRequest(
-            bucket=bucket_to_pb(bucket), snapshot_id=snapshot_id, from_key=from_key, to_key=to_key
-        )
+        request = tables.fetch_kv_snapshot(bucket, snapshot_id, from_key, to_key)
         with self._errors():
             for response in streams.messages(self._stubs.tables.FetchKvSnapshot(request), self._timeout):
                 yield response.arrow_ipc
@@ -261,21 +256,19 @@ class TableCalls(Connection):
                 `kv.scanner.ttl`, the bucket was closed or the cluster lost the scan; UNKNOWN_SCANNER_ID if the server
                 was restarted. The scan must then be started again.
         """
-        for what, number, most in (("limit", limit, _MAX_LIMIT), ("batch_size_bytes", batch_size_bytes, _MAX_BYTES)):
-            if number is not None and not 1 <= number <= most:
-                raise FlussTieringError(
-                    ErrorCode.INVALID_REQUEST, f"a scan with {what} {number}: expected a number from 1 to {most}"
-                )
+        if limit is not None:
+            whole_number("a scan with limit", limit, 1, _MAX_LIMIT)
+        whole_number("a scan with batch_size_bytes", batch_size_bytes, 1, _MAX_BYTES)
         if isinstance(table, str):
             table = TablePath.parse(table)
-        info = self.get_tables([table])[0] if isinstance(table, TablePath) else table
+        info = table if isinstance(table, TableInfo) else self.get_tables([table])[0]
         if buckets is None and (info.descriptor.partition_keys or info.bucket_count_epoch > 0):
             buckets = [each.bucket for each in self.list_buckets([info.path])[info.path]]
         elif buckets is None:
             buckets = [TableBucket(info.table_id, bucket) for bucket in range(info.descriptor.num_buckets)]
         for each in buckets:
             # The server would send the rows of the bucket's own table, and they would be decoded as rows of this one.
-            if each.table_id != info.table_id:
+            if not isinstance(each, TableBucket) or each.table_id != info.table_id:
                 raise FlussTieringError(
                     ErrorCode.INVALID_REQUEST,
                     f"a scan of {info.path}, which has the table id {info.table_id}, with {each}: expected buckets of "

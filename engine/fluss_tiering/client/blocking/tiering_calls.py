@@ -159,7 +159,7 @@ class TieringCalls(Connection):
                 table runs; TABLE_NOT_EXIST if there is no such table; INVALID_REQUEST if a bucket is unknown or its
                 offset goes back; LOG_OFFSET_OUT_OF_RANGE if an offset is past the end of the log.
         """
-        return self._call(lake.prepare(table, tiering_epoch, log_end_offsets))
+        return self._call(lake.prepare_lake_snapshot(table, tiering_epoch, log_end_offsets))
 
     def commit_lake_snapshot(  # noqa: PLR0917 - the parts of one record, in the order of the message
         self,
@@ -184,7 +184,7 @@ class TieringCalls(Connection):
             FlussTieringError: INVALID_REQUEST if there is no such offsets file; otherwise as `prepare_lake_snapshot`.
         """
         self._call(
-            lake.commit(
+            lake.commit_lake_snapshot(
                 table=table,
                 tiering_epoch=tiering_epoch,
                 snapshot_id=snapshot_id,

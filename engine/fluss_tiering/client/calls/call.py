@@ -13,6 +13,7 @@ from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanStub
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesStub
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
+from fluss_tiering.client.calls.arguments import several
 from fluss_tiering.wire.checks import MAX_ENTRIES
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -51,7 +52,12 @@ PAGE_SIZE: Final = 1000
 
 
 def parts(values: Sequence[ValueT], at_once: int = MAX_ENTRIES) -> Iterator[Sequence[ValueT]]:
-    """Yield values in parts that one request may name. There is one part at least, which may be empty."""
+    """Yield values in parts that one request may name. There is one part at least, which may be empty.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if it is no list. A text would be taken for a list of letters.
+    """
+    several(values)
     for first in range(0, max(1, len(values)), at_once):
         yield values[first : first + at_once]
 

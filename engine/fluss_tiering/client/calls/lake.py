@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
+from fluss_tiering.client.calls.arguments import checked_arguments
 from fluss_tiering.client.calls.call import UnaryCall
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -14,7 +15,8 @@ from fluss_tiering.wire.errors import error_from_pb
 from fluss_tiering.wire.tables import path_to_pb
 
 
-def prepare(
+@checked_arguments
+def prepare_lake_snapshot(
     table: TableInfo, tiering_epoch: int, log_end_offsets: Mapping[TableBucket, int]
 ) -> UnaryCall[pb.PrepareLakeTableSnapshotRequest, pb.PrepareLakeTableSnapshotResponse, str]:
     """Write the offsets file of a lake snapshot that will be registered; the answer is the path of the file."""
@@ -34,7 +36,8 @@ def prepare(
     )
 
 
-def commit(
+@checked_arguments
+def commit_lake_snapshot(
     *,
     table: TableInfo,
     tiering_epoch: int,
@@ -67,6 +70,7 @@ def commit(
     )
 
 
+@checked_arguments
 def lake_snapshot(path: TablePath) -> UnaryCall[pb.GetLakeSnapshotRequest, pb.GetLakeSnapshotResponse, LakeSnapshot]:
     """Read the newest registered lake snapshot; the answer is LAKE_SNAPSHOT_NOT_EXIST if there is none."""
     return UnaryCall(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as pb
+from fluss_tiering.client.calls.arguments import checked_arguments
 from fluss_tiering.client.calls.call import PAGE_SIZE, UnaryCall
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
@@ -13,7 +14,8 @@ from fluss_tiering.wire import leases as wire
 from fluss_tiering.wire.buckets import bucket_to_pb
 
 
-def acquire(
+@checked_arguments
+def acquire_lease(
     lease_id: str, duration_ms: int, snapshots: Mapping[TableBucket, int], allow_empty: bool
 ) -> UnaryCall[pb.AcquireKvSnapshotLeaseRequest, pb.AcquireKvSnapshotLeaseResponse, AcquiredLease]:
     """Lease snapshots, and begin an attempt."""
@@ -29,7 +31,8 @@ def acquire(
     )
 
 
-def renew(
+@checked_arguments
+def renew_leases(
     durations_ms: Mapping[str, int],
 ) -> UnaryCall[pb.RenewKvSnapshotLeasesRequest, pb.RenewKvSnapshotLeasesResponse, dict[str, int | FlussTieringError]]:
     """Renew leases; each has an answer of its own."""
@@ -45,7 +48,8 @@ def renew(
     )
 
 
-def release(
+@checked_arguments
+def release_lease(
     lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None
 ) -> UnaryCall[pb.ReleaseKvSnapshotLeaseRequest, pb.ReleaseKvSnapshotLeaseResponse, bool]:
     """Release buckets of a lease; the answer is False if the attempt is stale."""
@@ -60,7 +64,8 @@ def release(
     )
 
 
-def drop(
+@checked_arguments
+def drop_lease(
     lease_id: str, attempt_token: int | None
 ) -> UnaryCall[pb.DropKvSnapshotLeaseRequest, pb.DropKvSnapshotLeaseResponse, LeaseDrop]:
     """Drop a lease."""
@@ -71,6 +76,7 @@ def drop(
     )
 
 
+@checked_arguments
 def list_leases(
     lease_id: str | None,
 ) -> UnaryCall[pb.ListKvSnapshotLeasesRequest, pb.ListKvSnapshotLeasesResponse, list[KvSnapshotLease]]:

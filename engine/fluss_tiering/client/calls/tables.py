@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fluss_tiering.api.v1 import tables_pb2 as pb
+from fluss_tiering.client.calls.arguments import checked_arguments, paths_to_pb
 from fluss_tiering.client.calls.call import PAGE_SIZE, UnaryCall
 from fluss_tiering.model.cluster import ClusterHealth
 from fluss_tiering.model.table import (
@@ -15,6 +16,7 @@ from fluss_tiering.model.table import (
     TableDescriptor,
     TableInfo,
     TablePath,
+    WriteKind,
 )
 from fluss_tiering.wire import tables as wire
 from fluss_tiering.wire.bucket_infos import buckets_from_pb
@@ -23,16 +25,19 @@ from fluss_tiering.wire.kv_snapshots import kv_snapshot_from_pb, snapshot_ref_to
 from fluss_tiering.wire.storage import description_from_pb, health_from_pb
 
 
+@checked_arguments
 def describe_storage() -> UnaryCall[pb.DescribeStorageRequest, pb.DescribeStorageResponse, StorageDescription]:
     """Read which storage the server has."""
     return UnaryCall(lambda stubs: stubs.tables.DescribeStorage, pb.DescribeStorageRequest(), description_from_pb)
 
 
+@checked_arguments
 def cluster_health() -> UnaryCall[pb.GetClusterHealthRequest, pb.GetClusterHealthResponse, ClusterHealth | None]:
     """Read the health of the Fluss cluster behind the server."""
     return UnaryCall(lambda stubs: stubs.tables.GetClusterHealth, pb.GetClusterHealthRequest(), health_from_pb)
 
 
+@checked_arguments
 def create_table(
     path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
 ) -> UnaryCall[pb.CreateTableRequest, pb.CreateTableResponse, TableInfo]:
@@ -48,6 +53,7 @@ def create_table(
     )
 
 
+@checked_arguments
 def create_read_token(path: TablePath) -> UnaryCall[pb.CreateReadTokenRequest, pb.CreateReadTokenResponse, str]:
     """Make a token with which executors read a table."""
     return UnaryCall(
@@ -57,6 +63,7 @@ def create_read_token(path: TablePath) -> UnaryCall[pb.CreateReadTokenRequest, p
     )
 
 
+@checked_arguments
 def alter_table(
     path: TablePath, set_properties: Mapping[str, str], reset_properties: Iterable[str]
 ) -> UnaryCall[pb.AlterTableRequest, pb.AlterTableResponse, TableInfo]:
@@ -68,6 +75,7 @@ def alter_table(
     )
 
 
+@checked_arguments
 def drop_table(
     path: TablePath, ignore_if_not_exists: bool
 ) -> UnaryCall[pb.DropTableRequest, pb.DropTableResponse, None]:
@@ -79,6 +87,7 @@ def drop_table(
     )
 
 
+@checked_arguments
 def drop_partition(
     path: TablePath, values: Sequence[str], ignore_if_not_exists: bool
 ) -> UnaryCall[pb.DropPartitionRequest, pb.DropPartitionResponse, None]:
@@ -92,6 +101,7 @@ def drop_partition(
     )
 
 
+@checked_arguments
 def list_tables(database: str | None) -> UnaryCall[pb.ListTablesRequest, pb.ListTablesResponse, list[TableInfo]]:
     """Read the tables of a database, or all tables."""
     return UnaryCall(
@@ -101,26 +111,29 @@ def list_tables(database: str | None) -> UnaryCall[pb.ListTablesRequest, pb.List
     )
 
 
+@checked_arguments
 def get_tables(paths: Sequence[TablePath]) -> UnaryCall[pb.GetTablesRequest, pb.GetTablesResponse, list[TableInfo]]:
     """Read tables by name."""
     return UnaryCall(
         lambda stubs: stubs.tables.GetTables,
-        pb.GetTablesRequest(table_paths=[wire.path_to_pb(path) for path in paths]),
+        pb.GetTablesRequest(table_paths=paths_to_pb(paths)),
         lambda response: [wire.table_from_pb(table) for table in response.tables],
     )
 
 
+@checked_arguments
 def list_buckets(
     paths: Sequence[TablePath],
 ) -> UnaryCall[pb.ListBucketsRequest, pb.ListBucketsResponse, dict[TablePath, list[BucketInfo]]]:
     """Read the buckets of tables."""
     return UnaryCall(
         lambda stubs: stubs.tables.ListBuckets,
-        pb.ListBucketsRequest(table_paths=[wire.path_to_pb(path) for path in paths]),
+        pb.ListBucketsRequest(table_paths=paths_to_pb(paths)),
         lambda response: dict(buckets_from_pb(table) for table in response.tables),
     )
 
 
+@checked_arguments
 def take_kv_snapshots(
     paths: Sequence[TablePath], buckets: Collection[TableBucket]
 ) -> UnaryCall[pb.TakeKvSnapshotsRequest, pb.TakeKvSnapshotsResponse, dict[int, list[KvSnapshot]]]:
@@ -128,7 +141,7 @@ def take_kv_snapshots(
     return UnaryCall(
         lambda stubs: stubs.tables.TakeKvSnapshots,
         pb.TakeKvSnapshotsRequest(
-            table_paths=[wire.path_to_pb(path) for path in paths],
+            table_paths=paths_to_pb(paths),
             buckets=[bucket_to_pb(bucket) for bucket in buckets],
         ),
         lambda response: {
@@ -138,6 +151,7 @@ def take_kv_snapshots(
     )
 
 
+@checked_arguments
 def kv_snapshot_metadata(
     snapshots: Sequence[tuple[TableBucket, int]],
 ) -> UnaryCall[pb.GetKvSnapshotMetadataRequest, pb.GetKvSnapshotMetadataResponse, list[KvSnapshot]]:
@@ -150,3 +164,25 @@ def kv_snapshot_metadata(
             for (bucket, _), snapshot in zip(snapshots, response.snapshots, strict=True)
         ],
     )
+
+
+@checked_arguments
+def fetch_log(bucket: TableBucket, start_offset: int, end_offset: int) -> pb.FetchLogRequest:
+    """Return the request for the log batches that hold offsets."""
+    return pb.FetchLogRequest(bucket=bucket_to_pb(bucket), start_offset=start_offset, end_offset=end_offset)
+
+
+@checked_arguments
+def fetch_kv_snapshot(
+    bucket: TableBucket, snapshot_id: int, from_key: bytes | None, to_key: bytes | None
+) -> pb.FetchKvSnapshotRequest:
+    """Return the request for the entries of a KV snapshot in a range of keys."""
+    return pb.FetchKvSnapshotRequest(
+        bucket=bucket_to_pb(bucket), snapshot_id=snapshot_id, from_key=from_key, to_key=to_key
+    )
+
+
+@checked_arguments
+def write_rows(path: TablePath, kind: WriteKind, arrow_ipc: bytes) -> pb.WriteRowsRequest:
+    """Return the request to write rows."""
+    return pb.WriteRowsRequest(table_path=wire.path_to_pb(path), kind=wire.kind_to_pb(kind), arrow_ipc=arrow_ipc)

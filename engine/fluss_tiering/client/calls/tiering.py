@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
+from fluss_tiering.client.calls.arguments import checked_arguments, paths_to_pb
 from fluss_tiering.client.calls.call import PAGE_SIZE, UnaryCall
 from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import FlussTieringError
@@ -25,6 +26,7 @@ from fluss_tiering.wire.heartbeats import answer_from_pb, entry_to_pb, maintenan
 from fluss_tiering.wire.tables import path_to_pb
 
 
+@checked_arguments
 def heartbeat(
     *,
     tiering: Iterable[HeartbeatEntry],
@@ -55,6 +57,7 @@ def heartbeat(
     )
 
 
+@checked_arguments
 def claim_tables(
     paths: Sequence[TablePath], lease_id: str, attempt_token: int | None, driver: str
 ) -> UnaryCall[pb.ClaimTablesRequest, pb.ClaimTablesResponse, list[Claim | FlussTieringError]]:
@@ -62,7 +65,7 @@ def claim_tables(
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.ClaimTables,
         pb.ClaimTablesRequest(
-            table_paths=[path_to_pb(path) for path in paths],
+            table_paths=paths_to_pb(paths),
             lease_id=lease_id,
             attempt_token=attempt_token,
             driver=driver,
@@ -71,6 +74,7 @@ def claim_tables(
     )
 
 
+@checked_arguments
 def cancel_tiering(
     lease_id: str, attempt_token: int | None, reason: str
 ) -> UnaryCall[pb.CancelTieringRequest, pb.CancelTieringResponse, bool]:
@@ -84,6 +88,7 @@ def cancel_tiering(
     )
 
 
+@checked_arguments
 def list_tiering_statuses(
     path: TablePath | None,
 ) -> UnaryCall[pb.ListTieringStatusesRequest, pb.ListTieringStatusesResponse, list[TieringStatus]]:
@@ -95,22 +100,25 @@ def list_tiering_statuses(
     )
 
 
+@checked_arguments
 def resume_tables(
     paths: Sequence[TablePath], include_scheduled: bool
 ) -> UnaryCall[pb.ResumeTablesRequest, pb.ResumeTablesResponse, list[TieringStatus | FlussTieringError]]:
     """Make failed tables pending, and scheduled ones if wanted; each has an answer, in the order of the request."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.ResumeTables,
-        pb.ResumeTablesRequest(table_paths=[path_to_pb(path) for path in paths], include_scheduled=include_scheduled),
+        pb.ResumeTablesRequest(table_paths=paths_to_pb(paths), include_scheduled=include_scheduled),
         lambda response: [wire.resumed_from_pb(each) for each in response.resumed_tables],
     )
 
 
+@checked_arguments
 def watch_request(paths: Iterable[TablePath]) -> pb.WatchTieringStatusesRequest:
     """Return the request to watch these tables, or all tables if there are none."""
-    return pb.WatchTieringStatusesRequest(table_paths=[path_to_pb(path) for path in paths])
+    return pb.WatchTieringStatusesRequest(table_paths=paths_to_pb(paths))
 
 
+@checked_arguments
 def list_tiering_rounds(
     path: TablePath | None, lease_id: str | None, limit: int
 ) -> UnaryCall[pb.ListTieringRoundsRequest, pb.ListTieringRoundsResponse, list[TieringRound]]:
@@ -127,6 +135,7 @@ def list_tiering_rounds(
     )
 
 
+@checked_arguments
 def lease_outcome(
     lease_id: str, attempt_token: int | None
 ) -> UnaryCall[pb.GetLeaseOutcomeRequest, pb.GetLeaseOutcomeResponse, LeaseOutcome]:

@@ -229,7 +229,9 @@ def _advice(error: OSError | None) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
             f"{error.strerror}; another server, perhaps this one, runs on that port already: stop it, or choose "
-            "another port with --port, and name it to clients with -s HOST:PORT or in the variable FLUSS_TIERING_SERVER"
+            "another port with --port, and name it to clients with -s HOST:PORT or in the variable "
+            "FLUSS_TIERING_SERVER. A second server beside another one also needs a free port for its metrics: "
+            "-D metrics-port=PORT"
         )
     if error.errno == errno.EACCES:
         return (
