@@ -21,6 +21,7 @@ from engine_fixtures import server
 from engine_support import ServerProcess, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.startup import jvm_process
 from fluss_tiering.spark.startup.jvm_process import JvmProcess
 from fluss_tiering.spark.startup.master import check_master
 from waiting import WAIT_S, wait_until
@@ -211,8 +212,27 @@ def test_last_words_leave_out_what_spark_always_says(tmp_path: Path) -> None:  #
     jvm = JvmProcess()
     started = jvm.start(["sh", "-c", f"cat {tmp_path / 'said'} >&2"], stdin=subprocess.PIPE)
     assert started.wait() == 0
-    assert wait_until(jvm.last_words) == "Exception: why"
+    assert jvm.last_words() == "Exception: why"
     assert jvm.died()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("(sleep 1; echo why) &", "why"),
+        ("exit 3", "its process ended with the exit code 3 and without a message"),
+        ("kill -9 $$", "its process was ended by SIGKILL without a message"),
+        ("exit 137", "its process was ended by SIGKILL without a message"),
+    ],
+)
+def test_last_words_are_waited_for_and_tell_the_end_if_there_are_none(
+    monkeypatch: pytest.MonkeyPatch, script: str, told: str
+) -> None:
+    monkeypatch.setattr(jvm_process, "_LAST_MESSAGES_S", WAIT_S)
+    jvm = JvmProcess()
+    jvm.start(["sh", "-c", script], stdin=subprocess.PIPE).wait()
+    assert jvm.last_words() == told
 
 
 @pytest.mark.system

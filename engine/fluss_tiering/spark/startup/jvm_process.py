@@ -29,6 +29,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _KEPT_LINES: Final = 200
 _TOLD_LINES: Final = 3
 _END_SECONDS: Final = 10.0
+_LAST_MESSAGES_S: Final = 2.0
 _NO_CAUSE: Final = re.compile(
     r"^\s|^\s*$|^Caused by|^\.\.\.|\b(?:INFO|WARN|WARNING)\b|^(?:Using|Setting|To adjust) |^::"
     r"|^Ivy Default Cache|^The jars for the packages|added as a dependency$"
@@ -44,6 +45,7 @@ class JvmProcess:
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
         self._ends_with_us = _end_with_parent()
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -64,13 +66,22 @@ class JvmProcess:
             stderr=subprocess.STDOUT,
             preexec_fn=prepare,  # noqa: PLW1509
         )
-        threading.Thread(target=self._read, name="fluss-tiering-jvm-messages", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="fluss-tiering-jvm-messages", daemon=True)
+        self._reader.start()
         return self._process
 
     def last_words(self) -> str:
-        """Return the last messages of the JVM that may say why it failed, in one line; empty if there are none."""
+        """Return the last messages of the JVM that may say why it failed, in one line.
+
+        If it has ended without such a message, the text says how its process ended. It is empty if the JVM runs on
+        without a message, or was not started here.
+        """
+        ended = self._process is not None and self._process.poll() is not None
+        if ended and self._reader is not None:
+            # The process may end before its last messages are read. Its own children may keep the pipe open for longer.
+            self._reader.join(_LAST_MESSAGES_S)
         told = [line.strip() for line in list(self._lines) if not _NO_CAUSE.search(line)]
-        return "; ".join(dict.fromkeys(told[-_TOLD_LINES:]))
+        return "; ".join(dict.fromkeys(told[-_TOLD_LINES:])) or (self._how_it_ended() if ended else "")
 
     def died(self, within_s: float = 0) -> bool:
         """Return whether the JVM was started here and has ended by itself, or does so within some seconds."""
@@ -94,6 +105,14 @@ class JvmProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def _how_it_ended(self) -> str:
+        code = 0 if self._process is None else self._process.returncode
+        # A shell starts the JVM and tells a signal by a number above 128.
+        number = -code if code < 0 else code - 128
+        if number in set(signal.Signals):
+            return f"its process was ended by {signal.Signals(number).name} without a message"
+        return f"its process ended with the exit code {code} and without a message"
 
     def _read(self) -> None:
         process = self._process
