@@ -175,10 +175,11 @@ def fluss_cluster(fluss_version, tmp_path_factory):
     """A Fluss cluster with a coordinator and two tablet servers. All of them run when a test ends."""
     from fluss_support import FlussCluster  # noqa: PLC0415
 
-    # The run's Spark session has the lakes of both versions.
-    catalog = f"fluss_lake_{fluss_version.replace('.', '_')}"
+    # The run's Spark session keeps the lake of each cluster, and a run may start a cluster of a version twice.
+    folder = tmp_path_factory.mktemp("fluss")
+    catalog = f"lake_of_{folder.name}"
     settings = {"datalake.iceberg.name": catalog}
-    with FlussCluster(tmp_path_factory.mktemp("fluss"), version=fluss_version, settings=settings) as cluster:
+    with FlussCluster(folder, version=fluss_version, settings=settings) as cluster:
         cluster.lake_catalog["name"] = catalog
         _RUNNING.append(cluster)
         yield cluster
