@@ -1,0 +1,145 @@
+"""The page docs/airflow/arguments.md: what each public name of the Airflow provider takes, from its docstring.
+
+The modules are read and not imported, so that the page can be made and checked without Airflow.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from markdown_text import table
+
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_PACKAGE: Final = _ROOT / "airflow_provider_fluss"
+_SOURCES: Final = (_ROOT, _ROOT / "engine")
+_SECTION: Final = re.compile(r"^(Args|Returns|Raises|Attributes|Yields):$", re.MULTILINE)
+_ARGUMENT: Final = re.compile(r"^    (\w+): (.+(?:\n {5,}.+)*)", re.MULTILINE)
+_NONE: Final = frozenset({"kwargs", "self", "args"})
+_INTRODUCTION: Final = """\
+<!-- Made from the code by `make docs`. Change the docstrings instead. -->
+
+# Arguments of the operators
+
+Everything here is imported from `airflow_provider_fluss`. [Operators by example](operators.md) shows how the names are
+used together. An argument without a default must be given. *Templated* arguments may have Jinja templates. Each
+operator and sensor also takes the arguments of Airflow's base class, such as `task_id` and `retries`.
+"""
+
+Definition = ast.ClassDef | ast.FunctionDef
+
+
+def page() -> str:
+    """Return the text of the page."""
+    return _INTRODUCTION + "".join(_section(name, definition) for name, definition in _public())
+
+
+def _public() -> Iterator[tuple[str, Definition]]:
+    """Yield the public names of the provider, in the order in which it lists the modules of them."""
+    face = ast.parse((_PACKAGE / "__init__.py").read_text())
+    modules = next(
+        ast.literal_eval(node.value)
+        for node in ast.walk(face)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES"
+    )
+    for name, module in modules.items():
+        path = _PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
+        tree = _Constants(path).visit(ast.parse(path.read_text()))
+        for node in tree.body:
+            if isinstance(node, Definition) and node.name == name:
+                yield name, node
+
+
+class _Constants(ast.NodeTransformer):
+    """Puts values in the place of names of constants, wherever a module takes them from."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return _value(self._path, node.id) or node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        return _value(self._path, ast.unparse(node)) or node
+
+
+def _value(path: Path, name: str) -> ast.Constant | None:
+    """Return the value of a constant of a module, or of a class in it; None if the name is something else.
+
+    Args:
+        path: The module that uses the name. Another module of the project may define it.
+        name: The name, as in the code: `CONSTANT` or `Class.constant`.
+    """
+    first, _, rest = name.partition(".")
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module and first in {each.name for each in node.names}:
+            paths = [source.joinpath(*node.module.split(".")).with_suffix(".py") for source in _SOURCES]
+            return next((_value(each, name) for each in paths if each.is_file()), None)
+        # A method also sees the constants of its own class, by their plain names.
+        is_class = isinstance(node, ast.ClassDef) and (not rest or node.name == first)
+        for each in node.body if isinstance(node, ast.ClassDef) and is_class else [node]:
+            targets = [each.target] if isinstance(each, ast.AnnAssign) else getattr(each, "targets", [])
+            if (rest or first) in map(ast.unparse, targets) and isinstance(each, ast.Assign | ast.AnnAssign):
+                return _computed(path, each.value)
+    return None
+
+
+def _computed(path: Path, value: ast.expr | None) -> ast.Constant | None:
+    if isinstance(value, ast.Name):
+        return _value(path, value.id)
+    if isinstance(value, ast.BinOp) and all(
+        isinstance(each, ast.Constant | ast.BinOp | ast.operator) for each in ast.walk(value)
+    ):
+        return ast.Constant(eval(ast.unparse(value)))
+    return value if isinstance(value, ast.Constant) else None
+
+
+def _section(name: str, definition: Definition) -> str:
+    docstring = ast.get_docstring(definition) or ""
+    text, _, _ = docstring.partition(found.group()) if (found := _SECTION.search(docstring)) else (docstring, "", "")
+    meanings = {match[1]: match[2] for match in _ARGUMENT.finditer(_part(docstring, "Args"))}
+    defaults = _defaults(definition)
+    rows = [(f"`{argument}`", _shown(defaults.get(argument, "")), text) for argument, text in meanings.items()]
+    return f"\n## {name}\n\n{inspect.cleandoc(text).strip()}\n" + (
+        table(("Argument", "Default", "What it is"), rows) if rows else ""
+    )
+
+
+def _shown(default: str) -> str:
+    if default.startswith("conf."):
+        return "a setting of Airflow"
+    hours = re.fullmatch(r"timedelta\(milliseconds=(\d+)00000\)", default)
+    if hours and int(hours[1]) % 36 == 0:
+        default = f"timedelta(hours={int(hours[1]) // 36})"
+    return f"`{default}`" if default else ""
+
+
+def _part(docstring: str, heading: str) -> str:
+    """Return a section of a docstring without its heading; empty if it has none."""
+    _, _, behind = docstring.partition(f"{heading}:\n")
+    end = _SECTION.search(behind)
+    return behind[: end.start()] if end else behind
+
+
+def _defaults(definition: Definition) -> Mapping[str, str]:
+    """Return the default of each argument by its name, in the words of the code; empty for one that must be given."""
+    function = definition
+    if isinstance(definition, ast.ClassDef):
+        made = [node for node in definition.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+        if not made:
+            return {}
+        function = made[0]
+    assert isinstance(function, ast.FunctionDef)
+    arguments = function.args
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
+    pairs = [*zip(plain, defaults, strict=True), *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+    return {
+        argument.arg: "" if default is None else ast.unparse(default)
+        for argument, default in pairs
+        if argument.arg not in _NONE
+    }
