@@ -13,6 +13,20 @@ class UnusableConnectionError(AirflowFailException, ValueError):
     """A connection is not defined, or is not one to a tiering server. Another try of the task would not change that."""
 
 
+def check_id(argument: str, conn_id: object) -> None:
+    """Check that the id of a connection is a text.
+
+    Args:
+        argument: The argument that names the connection.
+        conn_id: Its value.
+
+    Raises:
+        UnusableConnectionError: It is something else, or empty.
+    """
+    if not isinstance(conn_id, str) or not conn_id:
+        raise UnusableConnectionError(f"{argument} is {conn_id!r}: expected the id of an Airflow connection, as a text")
+
+
 class UnreachableConnectionError(AirflowException):
     """Airflow cannot look a connection up at present. Another try may help."""
 

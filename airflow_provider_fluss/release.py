@@ -41,7 +41,7 @@ def release_lease(client: TieringClient, lease: LeaseHandle, reason: str, log: L
         case LeaseDrop.DROPPED:
             log.info("Released lease %s of %s", lease.lease_id, ", ".join(lease.tables))
         case LeaseDrop.UNKNOWN:
-            log.info("Lease %s is gone already: it was released, or it has expired", lease.lease_id)
+            log.info("There is nothing left to release of lease %s", lease.lease_id)
         case LeaseDrop.STALE:
             log.warning(
                 "Lease %s was not released: a newer attempt than %s holds it", lease.lease_id, lease.attempt_token

@@ -60,6 +60,8 @@ def _value(option: Option, argument: object) -> Any:  # noqa: ANN401 - as the op
     if isinstance(argument, timedelta):
         if option.type is not str:
             return option.parse(str(argument.total_seconds()))
+        if argument < timedelta(0):
+            raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{argument.total_seconds():g} s is below 0")
         if timedelta(0) < argument < timedelta(milliseconds=1):
             raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{argument} is shorter than one millisecond")
         return option.parse(f"{argument // timedelta(milliseconds=1)}ms")

@@ -26,8 +26,9 @@ _INTRODUCTION: Final = """\
 # Arguments of the operators
 
 Everything here is imported from `airflow_provider_fluss`. [Operators by example](operators.md) shows how the names are
-used together. An argument without a default must be given. *Templated* arguments may have Jinja templates. Each
-operator and sensor also takes the arguments of Airflow's base class, such as `task_id` and `retries`.
+used together. An argument without a default must be given. *Templated* arguments may have Jinja templates. A
+template that renders to nothing leaves a limit of the submit operator at its default. Each operator and sensor also
+takes the arguments of Airflow's base class, such as `task_id` and `retries`.
 """
 
 Definition = ast.ClassDef | ast.FunctionDef

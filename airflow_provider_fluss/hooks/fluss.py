@@ -19,6 +19,7 @@ from airflow_provider_fluss.lease import DEFAULT_CONN_ID
 from airflow_provider_fluss.missing_connection import (
     UnreachableConnectionError,
     UnusableConnectionError,
+    check_id,
     is_not_defined,
 )
 from fluss_tiering.model.errors import FlussTieringError
@@ -144,6 +145,7 @@ class FlussHook(BaseHook):
         return f"connection {self.fluss_conn_id}"
 
     async def _async_connection(self) -> Connection:
+        check_id(self.conn_name_attr, self.fluss_conn_id)
         try:
             return await self.aget_connection(self.fluss_conn_id)
         except AirflowNotFoundException as error:
@@ -152,6 +154,7 @@ class FlussHook(BaseHook):
             raise _undefined(self.fluss_conn_id) from None
 
     def _connection(self) -> Connection:
+        check_id(self.conn_name_attr, self.fluss_conn_id)
         try:
             return self.get_connection(self.fluss_conn_id)
         except AirflowNotFoundException as error:

@@ -112,7 +112,7 @@ class TieringFailure:
         unknown = [f"The tables of the task are not all known: {self.unknown}"] if self.unknown else []
         if not self.tables:
             return [self.error or "No reason is known.", *unknown]
-        is_missing = any(table.status is None for table in self.tables)
+        is_missing = any(table.status is None or table.cause is None for table in self.tables)
         return [*([f"Error of the task: {self.error}"] if is_missing and self.error and self.task else []), *unknown]
 
     @property

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,8 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNot
 from airflow.sdk import BaseHook
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
-from airflow_provider_fluss.missing_connection import UnreachableConnectionError, is_not_defined
+from airflow_provider_fluss.missing_connection import UnreachableConnectionError, check_id, is_not_defined
+from airflow_provider_fluss.operators.arguments import WrongArgumentError, shown
 from airflow_provider_fluss.operators.submit_log import keep_levels
 from fluss_tiering.model.error_text import mask_secrets
 
@@ -34,6 +35,9 @@ _ERROR_LINE: Final = re.compile(r"ERROR fluss_tiering: (.+)")
 _QUIET: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?:DEBUG|INFO|WARNING) \S+: ")
 """What stands before a message that is no error in the log of an application."""
 
+
+_TEXTS: Final = ("files", "py_files", "jars", "packages", "exclude_packages", "repositories", "name")
+"""Arguments of `SparkSubmitOperator` that are texts."""
 
 DEFAULT_SPARK_CONN_ID: Final = "spark_default"
 
@@ -90,6 +94,7 @@ class EngineSubmitOperator(SparkSubmitOperator):
         """
         from fluss_tiering.spark import submit  # noqa: PLC0415
 
+        self.check_spark_arguments()
         connection = self._require_spark()
         in_cluster = self._deploys_to_cluster(connection)
         security = FlussHook(fluss_conn_id).get_security()
@@ -135,6 +140,21 @@ class EngineSubmitOperator(SparkSubmitOperator):
 
         hook._build_spark_submit_command = build_with_environment  # type: ignore[method-assign] # noqa: SLF001
         return hook
+
+    def check_spark_arguments(self) -> None:
+        """Refuse arguments of a type for which Spark's provider fails with an error of its insides.
+
+        Raises:
+            WrongArgumentError: An argument is not of the type that is expected.
+            UnusableConnectionError: The id of the Spark connection is no text.
+        """
+        check_id("conn_id", self.conn_id)
+        if self.conf is not None and not isinstance(self.conf, Mapping):
+            raise WrongArgumentError(f"conf is {shown(self.conf)}: expected a dict of Spark settings")
+        for name in _TEXTS:
+            value = getattr(self, name, None)
+            if value is not None and not isinstance(value, str):
+                raise WrongArgumentError(f"{name} is {shown(value)}: expected a text, with commas between several")
 
     def _deploys_to_cluster(self, connection: Connection) -> bool:
         """Return whether the driver runs on the cluster. As in Spark, an option goes before a setting."""

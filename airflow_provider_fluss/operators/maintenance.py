@@ -74,6 +74,7 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
         """Submit the application and wait until it ends."""
         from fluss_tiering.spark import submit  # noqa: PLC0415
 
+        self.check_spark_arguments()
         options = self._checked_options()
         self.prepare(submit.MAINTENANCE_APPLICATION, submit.maintenance_arguments(options), self.fluss_conn_id)
         try:
@@ -88,7 +89,8 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
             )
             # The other tables are done already, and another try would fail for these again.
             if wrong := self._why_never(options.tables):
-                raise AirflowFailException(f"{said}; no retry mends this: {wrong}") from error
+                reason = "" if wrong in said else f": {wrong}"
+                raise AirflowFailException(f"{said}; no retry mends this{reason}") from error
             raise AirflowException(said) from error
 
     def _paths(self) -> tuple[TablePath, ...]:
@@ -111,7 +113,10 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
         try:
             return self.options(server, tables)
         except FlussTieringError as error:
-            raise AirflowFailException(error.message) from None
+            # The message has the option of the command, whose name differs from the argument's in its hyphens.
+            flag, colon, rest = error.message.partition(":")
+            name = flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else flag
+            raise AirflowFailException(f"{name}{colon}{rest}") from None
 
 
 class FlussMaintainOperator(FlussMaintenanceOperator):
@@ -125,8 +130,8 @@ class FlussMaintainOperator(FlussMaintenanceOperator):
         tables: The `database.table` of each table, which is maintained whatever its options say. None for the tables
             whose options ask for it. (templated)
         all_tables: Whether all tables that are tiered are maintained, if none is named.
-        max_bytes: The largest size of the data files of a table that are rewritten in this run, such as "10gb".
-            (templated)
+        max_bytes: The largest size of the data files of a table that are rewritten in this run, as a number
+            of bytes or a text such as "10gb". (templated)
         cores: About how many tasks rewrite data files at the same time. (templated)
         min_input_files: The smallest number of small files in a bucket that is worth rewriting. (templated)
         delete_files: The number of delete files that must apply to a data file, so that it is rewritten at any size.
@@ -150,7 +155,7 @@ class FlussMaintainOperator(FlussMaintenanceOperator):
         *,
         tables: Sequence[str] | None = None,
         all_tables: bool = False,
-        max_bytes: str = DEFAULT_MAX_BYTES,
+        max_bytes: int | str = DEFAULT_MAX_BYTES,
         cores: int | str = DEFAULT_CORES,
         min_input_files: int | str = DEFAULT_MIN_INPUT_FILES,
         delete_files: int | str = DEFAULT_MANY_DELETE_FILES,
@@ -173,7 +178,7 @@ class FlussMaintainOperator(FlussMaintenanceOperator):
             server,
             tables,
             all_tables=self.all_tables,
-            max_bytes=self.max_bytes,
+            max_bytes=str(self.max_bytes),
             cores=whole_number("cores", self.cores),
             min_input_files=whole_number("min_input_files", self.min_input_files),
             delete_files=whole_number("delete_files", self.delete_files),

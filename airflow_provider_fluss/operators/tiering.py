@@ -125,6 +125,12 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             self._first_token = lease.attempt_token
         except ValueError as error:
             raise AirflowFailException(f"There is no lease to tier under. {error}") from None
+        try:
+            # Wrong arguments are told in every run, also in one without new rows.
+            self._check_arguments()
+        except AirflowFailException as error:
+            self._cancel(f"task {self.task_id} failed: {error}")
+            raise
         ti = context["ti"]
         self._key = TaskInstanceKey.of(ti)
         self._is_last_try = ti.try_number > ti.max_tries
@@ -166,18 +172,15 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         from fluss_tiering.spark.options import TierOptions  # noqa: PLC0415
 
         lease = self._held()
-        try:
-            options = TierOptions(
-                server=FlussHook(lease.fluss_conn_id).get_address(),
-                tables=tuple(tables),
-                lease_id=lease.lease_id,
-                attempt_token=lease.attempt_token,
-                lease_duration_ms=lease.lease_duration_ms,
-                outcome_in_status=True,
-                **option_values({name: getattr(self, name) for name in ARGUMENTS}),
-            )
-        except FlussTieringError as error:
-            raise AirflowFailException(error.message) from None
+        options = TierOptions(
+            server=FlussHook(lease.fluss_conn_id).get_address(),
+            tables=tuple(tables),
+            lease_id=lease.lease_id,
+            attempt_token=lease.attempt_token,
+            lease_duration_ms=lease.lease_duration_ms,
+            outcome_in_status=True,
+            **self._check_arguments(),
+        )
         try:
             self.prepare(submit.APPLICATION, submit.application_arguments(options), lease.fluss_conn_id)
         except AirflowFailException as error:
@@ -190,11 +193,25 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
                 # What Spark logs while it is ended is no cause.
                 raise self._killed_error(tables) from error
             if not self._is_tiered_despite(error):
-                raise AirflowException(f"Spark could not tier {named(tables)}: {spark_cause(error)}") from error
+                raise AirflowException(
+                    f"Spark could not tier {named(tables)}: {spark_cause(error)} (Spark connection {self.conn_id!r})"
+                ) from error
         else:
             if self._killed:
                 raise self._killed_error(tables)
             self._end()
+
+    def _check_arguments(self) -> dict[str, Any]:
+        """Return the values for fields of `TierOptions` that the arguments stand for.
+
+        Raises:
+            AirflowFailException: An argument has a wrong value, which no retry mends.
+        """
+        self.check_spark_arguments()
+        try:
+            return option_values({name: getattr(self, name) for name in ARGUMENTS})
+        except FlussTieringError as error:
+            raise AirflowFailException(error.message) from None
 
     def _killed_error(self, tables: Sequence[TablePath]) -> AirflowException:
         if self._marked is not None:

@@ -191,8 +191,8 @@ def round_requests(client: TieringClient, table: TableInfo) -> Iterator[Message]
     offsets_path = client.prepare_lake_snapshot(table, claim.tiering_epoch, offsets)
     client.commit_lake_snapshot(table, claim.tiering_epoch, 7, offsets, offsets_path, "commit")
     yield lake_tiering_pb2.ClaimTablesRequest(table_paths=[path_to_pb(table.path)], lease_id=lease_id, driver="fuzz")
-    yield lake.prepare(table, claim.tiering_epoch, offsets).request
-    committed = lake.commit(
+    yield lake.prepare_lake_snapshot(table, claim.tiering_epoch, offsets).request
+    committed = lake.commit_lake_snapshot(
         table=table,
         tiering_epoch=claim.tiering_epoch,
         snapshot_id=7,

@@ -97,7 +97,7 @@ def test_every_argument_of_its_own_is_templated(operator):
         (FlussCompactOperator, {"tables": []}, "expected a list of DATABASE.TABLE"),
         (FlussVerifyOperator, {"tables": ["a"]}, "'a'"),
         (FlussCompactOperator, {"min_input_files": "many"}, "min_input_files is 'many': expected a whole number"),
-        (FlussCompactOperator, {"delete_files": 0}, "--delete-files: 0 is not a whole number above 0"),
+        (FlussCompactOperator, {"delete_files": 0}, "^delete_files: 0 is not a whole number above 0"),
         (FlussExpireSnapshotsOperator, {"older_than": "soon"}, "'soon' is not a duration"),
         *[
             (operator, {"tables": wrong}, "tables (is|has) ")
@@ -120,6 +120,12 @@ def test_every_argument_of_its_own_is_templated(operator):
         ],
         (FlussMaintainOperator, {"tables": []}, "expected a list of DATABASE.TABLE with at least one table"),
         (FlussMaintainOperator, {"max_bytes": "much"}, "'much' is not a size"),
+        (FlussMaintainOperator, {"max_bytes": 0}, "^max_bytes: '0' is too little: expected at least 1mb"),
+        (FlussMaintainOperator, {"max_bytes": -1}, "^max_bytes: '-1' is not a size"),
+        (FlussMaintainOperator, {"conn_id": 5}, "^conn_id is 5: expected the id of an Airflow connection"),
+        (FlussMaintainOperator, {"fluss_conn_id": None}, "^fluss_conn_id is None: expected the id of"),
+        (FlussMaintainOperator, {"conf": "a=b"}, "^conf is 'a=b': expected a dict of Spark settings"),
+        (FlussMaintainOperator, {"files": 5}, "^files is 5: expected a text"),
         (FlussMaintainOperator, {"cores": "many"}, "cores is 'many': expected a whole number"),
         (FlussMaintainOperator, {"all_tables": True}, "leave out --all or the names"),
         (FlussVerifyOperator, {"application": "mine.py"}, "application cannot be set"),

@@ -72,6 +72,7 @@ def test_each_table_is_told_with_status_epoch_cause_and_failures_in_a_row(client
         f"- {bad} (Failed, epoch {now[bad].tiering_epoch}, 2 failures in a row): no space left, password=***",
         f"- {running} (Tiering, epoch {epoch}): no reason is known",
         f"- {unclaimed} ({now[unclaimed].state}, epoch {now[unclaimed].tiering_epoch}): no reason is known",
+        "Error of the task: 1 of 4 tables failed",
         f"Log: {LOG_URL}",
     ]
     assert failure.subject == "dag: 3 of 4 tables were not tiered"

@@ -77,6 +77,15 @@ def test_a_table_that_fails_ends_the_task_with_its_error_and_leaves_no_lease(cli
     assert client.list_leases(held(operator)["lease_id"]) == []
 
 
+def test_wrong_arguments_are_told_before_a_lease_is_acquired(client, behave, new_table, context):
+    behave(FINISH)
+    before = {each.lease_id for each in client.list_leases()}
+    for argument in ({"table_concurrency": "x"}, {"conf": "a=b"}, {"skip_missing_log": "yes"}, {"conn_id": None}):
+        with pytest.raises(AirflowFailException, match=f"^{next(iter(argument))}"):
+            tier(tables=[new_table()], **argument).execute(context("tier", max_tries=2))
+    assert {each.lease_id for each in client.list_leases()} <= before
+
+
 def test_a_retry_goes_on_with_the_attempt(client, behave, new_table, context):
     table = new_table()
     behave(CRASH)

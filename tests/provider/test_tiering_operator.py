@@ -378,14 +378,28 @@ def test_every_option_is_an_argument_of_the_same_name(spark, make, context, leas
         ({"skip_missing_log": "perhaps"}, "skip_missing_log: 'perhaps' is not true or false"),
         ({"max_round_duration": timedelta(microseconds=10)}, "max_round_duration: 0:00:00.000010 is shorter than one"),
         ({"max_round_duration": "3 weeks"}, "max_round_duration: '3 weeks' is not a duration"),
+        ({"max_round_duration": timedelta(seconds=-5)}, "max_round_duration: -5 s is below 0"),
+        ({"max_round_duration": -1}, "max_round_duration: '-1' is not a duration"),
+        ({"conf": "a=b"}, "conf is 'a=b': expected a dict of Spark settings"),
+        ({"files": 5}, "files is 5: expected a text, with commas between several"),
+        ({"conn_id": 5}, "conn_id is 5: expected the id of an Airflow connection, as a text"),
+        ({"conn_id": None}, "conn_id is None: expected the id of an Airflow connection, as a text"),
     ],
 )
-def test_a_wrong_option_is_named_and_not_tried_again(spark, make, context, lease, tmp_path, argument, said):  # D65
+@pytest.mark.parametrize("rows", ["new rows", "no new rows"])
+def test_a_wrong_option_is_named_and_not_tried_again(  # D65
+    client, driver, spark, make, context, lease, tmp_path, argument, said, rows
+):
     spark("")
+    if rows == "no new rows":
+        for table in lease["tables"]:
+            driver.tier(lease, table)
     with pytest.raises(AirflowFailException, match=f"^{said}") as failed:
         make(lease, **argument).execute(context("submit"))
     assert is_shown_alone(failed.value)
     assert not (tmp_path / "calls.json").exists()
+    # The sensor tells the same.
+    assert said[:20] in client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason
 
 
 def test_an_unknown_spark_connection_is_not_yarn(client, spark, make, context, lease, tmp_path):  # D63

@@ -55,6 +55,9 @@ _TLS_UNKNOWN: Final = (
     "client certificate has its own key"
 )
 
+_PING_TIMEOUT: Final = "ping timeout"
+"""A part of gRPC's texts for a connection on which nothing is answered any more."""
+
 _NOT_CONNECTED: Final = "failed to connect"
 _CLOSED: Final = ("Socket closed", "Connection reset by peer", "Broken pipe")
 """Parts of gRPC's texts for a server that ended a connection. It says no more to a client that lacks TLS or a
@@ -143,6 +146,11 @@ def _unavailable(target: str, details: str) -> str:
         cause = next((cause for text, cause in _TLS_CAUSES.items() if text in details), _TLS_UNKNOWN)
         # gRPC ends with the state of a check that it has not made.
         return f"the TLS handshake with the tiering server at {target} failed: {cause} ({details.removesuffix(': OK')})"
+    if _PING_TIMEOUT in details:
+        return (
+            f"the tiering server at {target} does not answer any more ({details}): it hangs, or the network to it is "
+            "cut; look at its log and at its machine"
+        )
     connecting = _NOT_CONNECTED in details
     if connecting and any(text in details for text in _CLOSED):
         return f"the tiering server at {target} {CLOSED_AT_ONCE}: {_CLOSED_HINT} ({details})"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -64,7 +64,7 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.master(master).config(map={**spark_conf(), **(jvm or {}), **redaction_conf(None, os.environ)})
     else:
-        present = SparkConf()
+        present = _conf_of_spark_submit()
         master = present.get("spark.master") or master
         builder = builder.config(map=redaction_conf(present.get(REDACTION), os.environ))
     python = os.environ.get("PYSPARK_PYTHON", "python3")
@@ -95,6 +95,17 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
             process.end()
         else:
             _stop(spark, process)
+
+
+def _conf_of_spark_submit() -> SparkConf:
+    """Return the settings of the JVM that has started this process. pyspark sees them once it talks to that JVM."""
+    try:
+        SparkContext._ensure_initialized()  # noqa: SLF001
+        return SparkConf()
+    except (*JAVA_ERRORS, OSError) as error:
+        raise FlussTieringError(
+            ErrorCode.UNAVAILABLE, f"the JVM of spark-submit does not answer ({error}): start the application again"
+        ) from None
 
 
 def _stop(spark: SparkSession, process: JvmProcess) -> None:
