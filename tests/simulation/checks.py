@@ -79,12 +79,12 @@ class Checks:
         self.tiering.started(managers)
         self.leases.check_held(managers)
 
-    def job_done(self, job: str) -> None:
+    def job_done(self, job: str, began_ms: int) -> None:
         managers = self._world.server.managers
         match job:
             case "drop expired leases":
                 self.leases.check_held(managers)
-                self.leases.check_expired(managers)
+                self.leases.check_expired(managers, began_ms)
             case "fail silent rounds":
                 self.tiering.check_silent()
             case "move due tables":

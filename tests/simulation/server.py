@@ -63,7 +63,7 @@ class Observer(Protocol):
         """Hear that the server has loaded its state."""
         ...
 
-    def job_done(self, job: str) -> None:
+    def job_done(self, job: str, began_ms: int) -> None:
         """Hear that a background job ran."""
         ...
 
@@ -211,8 +211,9 @@ class SimServer:
 
         def repeat() -> None:
             while True:
+                began = self._scheduler.now
                 if self._control(job):
-                    self.observer.job_done(name)
+                    self.observer.job_done(name, began)
                 self._scheduler.sleep(int(interval_ms * (0.5 + self._chance.random() / 2)))
 
         self._scheduler.spawn(process, repeat)
