@@ -31,6 +31,17 @@ def test_a_file_that_never_ends_is_refused(command, monkeypatch, variable):
     assert command("status").refuses(2, "read", "/dev/zero", "it has more than 4 MiB")
 
 
+@pytest.mark.parametrize("output", ["tokens.json", "./tokens.json", "link.json"])
+def test_a_token_is_never_written_over_the_file_of_the_tokens(command, tmp_path, monkeypatch, output):
+    monkeypatch.chdir(tmp_path)
+    create = ("token", "create", "a", "--file", "tokens.json", "--role", "reader")
+    assert command(*create).code == 0
+    (tmp_path / "link.json").symlink_to("tokens.json")
+    before = (tmp_path / "tokens.json").read_bytes()
+    assert command(*create, "--output", output).refuses(2, "--output names tokens.json", "expected another file")
+    assert (tmp_path / "tokens.json").read_bytes() == before
+
+
 def test_another_unknown_option_has_no_such_hint(command):
     assert "stands before" not in command("status", "--nonsense").err
     assert "stands behind" not in command("--nonsense", "status").err

@@ -267,6 +267,8 @@ def test_rows_come_from_standard_input(command, client, table, monkeypatch):  # 
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,name\nx,a\n")))
     said = "cannot read -: row 2 (row 1 has the names), column 'id': 'x' does not fit: expected a whole number"
     assert command("put", table, "-").refuses(2, said)
+    monkeypatch.setattr("sys.stdin", None)
+    assert command("put", table, "-").refuses(2, "cannot read -: the command was started without a standard input")
     assert log_end(client, table) == 2
 
 

@@ -71,6 +71,11 @@ def test_ids_of_access_keys_are_masked_wherever_they_stand(key: str) -> None:  #
     assert mask_secrets(f"X{key}") == f"X{key}", "a longer word is something else"
 
 
+def test_a_password_with_at_signs_is_masked_to_its_end() -> None:
+    assert mask_secrets("postgresql://tier:S3cr@tPw@db:5432/x of a@b") == "postgresql://tier:***@db:5432/x of a@b"
+    assert mask_secrets("https://u:p@host/x@y") == "https://u:***@host/x@y"
+
+
 def test_what_is_around_a_secret_stays() -> None:  # S11
     assert mask_secrets("jdbc:postgresql://lake:pw@db/x?user=lake") == "jdbc:postgresql://lake:***@db/x?user=lake"
     assert mask_secrets("s3.secret-access-key=abc, region=eu") == "s3.secret-access-key=***, region=eu"

@@ -29,7 +29,9 @@ _NOT_SECRET: Final = re.compile(
     r"(?ix) attempt[_.-]?token$ | [_.-](?:file|path|folder|dir|jsonl?|toml|pem|txt)$ | ^create(?:read|executor)token$"
 )
 # A number and a slash after the colon are the port of a URL and its path.
-_URL_PASSWORD: Final = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{0,31}://[^\s:/@?#]{0,256}):(?!\d{1,5}/)[^\s@]{1,1024}@")
+_URL_PASSWORD: Final = re.compile(
+    r"(?i)(\b[a-z][a-z0-9+.-]{0,31}://[^\s:/@?#]{0,256}):(?!\d{1,5}/)[^\s@]{1,1024}@(?:[^\s@/]{1,256}@)*"
+)
 _AUTHORIZATION: Final = re.compile(r"(?i)\b(bearer|basic|digest|negotiate)\s+[A-Za-z0-9+/=._~-]{8,}")
 _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL

@@ -244,13 +244,28 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://root:hunter2@h/d", "sqlite:////x.db", "nonsense", "", "postgresql+pg8000://h/d"]
+    "url",
+    [
+        "mysql://root:hunter2@h/d",
+        "sqlite:////x.db",
+        "nonsense",
+        "",
+        "postgresql+pg8000://h/d",
+        "postgresql://u:hunter2@h:port/d",
+    ],
 )
 def test_a_url_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(FlussTieringError, match="expected postgresql://") as refused:
         checked_store_url(url)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
     assert "hunter2" not in refused.value.message
+
+
+def test_an_at_sign_of_the_password_is_not_taken_for_the_host() -> None:
+    with pytest.raises(FlussTieringError, match=r"more than one @ before the host: write an @ .* as %40") as refused:
+        checked_store_url("postgresql://tier:S3cr@hunter2@h:1/d")
+    assert "hunter2" not in refused.value.message
+    assert checked_store_url("postgresql://tier:S3cr%40hunter2@h:1/d").password == "S3cr@hunter2"
 
 
 def test_a_database_that_cannot_be_reached_is_named_without_its_password() -> None:  # S11

@@ -88,6 +88,8 @@ def _csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
     parse = pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=not has_empty_rows)
     if path != STANDARD_INPUT and (line := line_of_open_quote(path)) is not None:
         raise pa.ArrowInvalid(_open_quote(line))
+    if path == STANDARD_INPUT and sys.stdin is None:
+        raise pa.ArrowInvalid("the command was started without a standard input")
     source = RememberedInput(sys.stdin.buffer) if path == STANDARD_INPUT else path
     places = CsvPlaces(source, tuple(columns), has_empty_rows)
 

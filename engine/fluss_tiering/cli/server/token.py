@@ -70,6 +70,11 @@ def create_token(
 
     The file of the tokens keeps its hash only, so that nobody can find the token out later.
     """
+    if output_file is not None and output_file.resolve() == file.resolve():
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"--output names {file}, which is the file of the tokens: expected another file, for this token alone",
+        )
     now = datetime.now(UTC)
     expires = None if expires_in is None else now + _lifetime(expires_in)
     token, text = StaticToken.create(name, [_grant(each) for each in role], now, expires)

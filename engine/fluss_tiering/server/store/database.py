@@ -186,8 +186,14 @@ def checked_store_url(url: str) -> sa.URL:
     """
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):
         parsed = None
+    if parsed is not None and "@" in (parsed.host or ""):
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            "the store's URL has more than one @ before the host: write an @ of the user or the password as %40, a "
+            "colon as %3A and a slash as %2F",
+        )
     if parsed is None or parsed.drivername not in _POSTGRESQL_SCHEMES:
         kind = "" if parsed is None else f" but of {parsed.drivername}"
         raise FlussTieringError(
