@@ -156,3 +156,19 @@ def test_a_column_may_have_any_name(command, table, tmp_path, name):
     rows.write_text(f"id,{name}\n1,x\n")
     assert command("put", table, rows).code == 0
     assert name in command("scan", table, "--format", "table").out
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("locale", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+@pytest.mark.parametrize("arguments", [["tables", "list"], ["tables", "describe", "cli.größe"]])
+def test_no_locale_makes_a_command_fail(arguments, locale, server, command):
+    command("tables", "create", "cli.plain", "-c", "id BIGINT NOT NULL")
+    ended = subprocess.run(
+        [sys.executable, "-c", "from fluss_tiering.cli.main import main; main()", *arguments],
+        env={**os.environ, **locale, "FLUSS_TIERING_SERVER": server.target},
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert b"Traceback" not in ended.stderr
+    assert ended.returncode == (0 if arguments[1] == "list" else 2)

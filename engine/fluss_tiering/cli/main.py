@@ -7,6 +7,7 @@ a server that cannot be reached.
 from __future__ import annotations
 
 import inspect
+import io
 import logging
 import os
 import sys
@@ -135,6 +136,10 @@ def main() -> None:
     if sys.stdout is None:
         output.print_sentence("[bold red]error:[/] cannot write to standard output: it is closed", output.error_console)
         sys.exit(1)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # In a locale without Unicode a sign that it lacks is shown by its number, and no command fails for it.
+            stream.reconfigure(errors="backslashreplace")
     try:
         try:
             app()
