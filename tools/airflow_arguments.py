@@ -9,6 +9,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,6 @@ _PACKAGE: Final = _ROOT / "airflow_provider_fluss"
 _SOURCES: Final = (_ROOT, _ROOT / "engine")
 _SECTION: Final = re.compile(r"^(Args|Returns|Raises|Attributes|Yields):$", re.MULTILINE)
 _ARGUMENT: Final = re.compile(r"^    (\w+): (.+(?:\n {5,}.+)*)", re.MULTILINE)
-_NONE: Final = frozenset({"kwargs", "self", "args"})
 _INTRODUCTION: Final = """\
 <!-- Made from the code by `make docs`. Change the docstrings instead. -->
 
@@ -36,12 +36,17 @@ Definition = ast.ClassDef | ast.FunctionDef
 
 def page() -> str:
     """Return the text of the page."""
-    return _INTRODUCTION + "".join(_section(name, definition) for name, definition in _public())
+    return _INTRODUCTION + "".join(_section(path, definition) for path, definition in _public())
 
 
-def _public() -> Iterator[tuple[str, Definition]]:
-    """Yield the public names of the provider, in the order in which it lists the modules of them."""
-    face = ast.parse((_PACKAGE / "__init__.py").read_text())
+@cache
+def _module(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def _public() -> Iterator[tuple[Path, Definition]]:
+    """Yield the public names of the provider, each with its module, in the order in which it lists them."""
+    face = _module(_PACKAGE / "__init__.py")
     modules = next(
         ast.literal_eval(node.value)
         for node in ast.walk(face)
@@ -49,10 +54,9 @@ def _public() -> Iterator[tuple[str, Definition]]:
     )
     for name, module in modules.items():
         path = _PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
-        tree = _Constants(path).visit(ast.parse(path.read_text()))
-        for node in tree.body:
+        for node in _module(path).body:
             if isinstance(node, Definition) and node.name == name:
-                yield name, node
+                yield path, node
 
 
 class _Constants(ast.NodeTransformer):
@@ -76,7 +80,7 @@ def _value(path: Path, name: str) -> ast.Constant | None:
         name: The name, as in the code: `CONSTANT` or `Class.constant`.
     """
     first, _, rest = name.partition(".")
-    for node in ast.parse(path.read_text()).body:
+    for node in _module(path).body:
         if isinstance(node, ast.ImportFrom) and node.module and first in {each.name for each in node.names}:
             paths = [source.joinpath(*node.module.split(".")).with_suffix(".py") for source in _SOURCES]
             return next((_value(each, name) for each in paths if each.is_file()), None)
@@ -99,13 +103,13 @@ def _computed(path: Path, value: ast.expr | None) -> ast.Constant | None:
     return value if isinstance(value, ast.Constant) else None
 
 
-def _section(name: str, definition: Definition) -> str:
+def _section(path: Path, definition: Definition) -> str:
     docstring = ast.get_docstring(definition) or ""
     text, _, _ = docstring.partition(found.group()) if (found := _SECTION.search(docstring)) else (docstring, "", "")
     meanings = {match[1]: match[2] for match in _ARGUMENT.finditer(_part(docstring, "Args"))}
-    defaults = _defaults(definition)
+    defaults = _defaults(path, definition)
     rows = [(f"`{argument}`", _shown(defaults.get(argument, "")), text) for argument, text in meanings.items()]
-    return f"\n## {name}\n\n{inspect.cleandoc(text).strip()}\n" + (
+    return f"\n## {definition.name}\n\n{inspect.cleandoc(text).strip()}\n" + (
         table(("Argument", "Default", "What it is"), rows) if rows else ""
     )
 
@@ -126,7 +130,7 @@ def _part(docstring: str, heading: str) -> str:
     return behind[: end.start()] if end else behind
 
 
-def _defaults(definition: Definition) -> Mapping[str, str]:
+def _defaults(path: Path, definition: Definition) -> Mapping[str, str]:
     """Return the default of each argument by its name, in the words of the code; empty for one that must be given."""
     function = definition
     if isinstance(definition, ast.ClassDef):
@@ -140,7 +144,6 @@ def _defaults(definition: Definition) -> Mapping[str, str]:
     defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
     pairs = [*zip(plain, defaults, strict=True), *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
     return {
-        argument.arg: "" if default is None else ast.unparse(default)
+        argument.arg: "" if default is None else ast.unparse(_Constants(path).visit(default))
         for argument, default in pairs
-        if argument.arg not in _NONE
     }

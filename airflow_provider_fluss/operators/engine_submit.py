@@ -94,7 +94,6 @@ class EngineSubmitOperator(SparkSubmitOperator):
         """
         from fluss_tiering.spark import submit  # noqa: PLC0415
 
-        self.check_spark_arguments()
         connection = self._require_spark()
         in_cluster = self._deploys_to_cluster(connection)
         security = FlussHook(fluss_conn_id).get_security()
@@ -143,6 +142,8 @@ class EngineSubmitOperator(SparkSubmitOperator):
 
     def check_spark_arguments(self) -> None:
         """Refuse arguments of a type for which Spark's provider fails with an error of its insides.
+
+        Call it before `prepare`, which takes them for right.
 
         Raises:
             WrongArgumentError: An argument is not of the type that is expected.

@@ -79,7 +79,7 @@ class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
 
     def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override] # the submit task returns None
         """Tier the tables and return the summaries of their rounds."""
-        self._check_arguments()
+        self._checked_arguments()
         lease = acquire_lease(context, self.tables, self.lease_duration, self.fluss_conn_id, self.log)
         # The callbacks and the lineage read the lease here, as in the submit task.
         self.lease = lease.to_xcom()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -127,7 +127,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             raise AirflowFailException(f"There is no lease to tier under. {error}") from None
         try:
             # Wrong arguments are told in every run, also in one without new rows.
-            self._check_arguments()
+            values = self._checked_arguments()
         except AirflowFailException as error:
             self._cancel(f"task {self.task_id} failed: {error}")
             raise
@@ -139,7 +139,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         tables = self._tables_to_submit(was_cleared=was_cleared)
         try:
             if tables:
-                self._submit(context, tables)
+                self._submit(context, tables, values)
             elif self._has_waited:
                 self._end()
             else:
@@ -167,20 +167,23 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         if self._ti is not None:
             self._ti.xcom_push(key=SparkUiLink().xcom_key, value=address)
 
-    def _submit(self, context: Context, tables: Sequence[TablePath]) -> None:
+    def _submit(self, context: Context, tables: Sequence[TablePath], values: Mapping[str, Any]) -> None:
         from fluss_tiering.spark import submit  # noqa: PLC0415
         from fluss_tiering.spark.options import TierOptions  # noqa: PLC0415
 
         lease = self._held()
-        options = TierOptions(
-            server=FlussHook(lease.fluss_conn_id).get_address(),
-            tables=tuple(tables),
-            lease_id=lease.lease_id,
-            attempt_token=lease.attempt_token,
-            lease_duration_ms=lease.lease_duration_ms,
-            outcome_in_status=True,
-            **self._check_arguments(),
-        )
+        try:
+            options = TierOptions(
+                server=FlussHook(lease.fluss_conn_id).get_address(),
+                tables=tuple(tables),
+                lease_id=lease.lease_id,
+                attempt_token=lease.attempt_token,
+                lease_duration_ms=lease.lease_duration_ms,
+                outcome_in_status=True,
+                **values,
+            )
+        except FlussTieringError as error:
+            raise AirflowFailException(error.message) from None
         try:
             self.prepare(submit.APPLICATION, submit.application_arguments(options), lease.fluss_conn_id)
         except AirflowFailException as error:
@@ -201,7 +204,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
                 raise self._killed_error(tables)
             self._end()
 
-    def _check_arguments(self) -> dict[str, Any]:
+    def _checked_arguments(self) -> dict[str, Any]:
         """Return the values for fields of `TierOptions` that the arguments stand for.
 
         Raises:

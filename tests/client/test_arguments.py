@@ -37,6 +37,7 @@ WRONG: dict[str, Wrong] = {
     "an option that is a number": lambda c: c.alter_table(_PATH, {"a": 1}),  # type: ignore[dict-item]
     "a table without a name": lambda c: c.drop_table(None),  # type: ignore[arg-type]
     "values of a partition that are numbers": lambda c: c.drop_partition(_PATH, [1]),  # type: ignore[list-item]
+    "a number for a list": lambda c: c.get_tables(7),  # type: ignore[arg-type]
     "one path for a list": lambda c: c.get_tables("db.t"),  # type: ignore[arg-type]
     "no paths": lambda c: c.get_tables(None),  # type: ignore[arg-type]
     "one path for a list of tables with buckets": lambda c: c.list_buckets("db.t"),  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from fluss_tiering.client.blocking.connection import Connection
 from fluss_tiering.client.calls import leases
-from fluss_tiering.client.calls.arguments import several
 from fluss_tiering.client.calls.call import parts
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
@@ -42,7 +41,7 @@ class LeaseCalls(Connection):
             )
         acquired = [
             self._call(leases.acquire_lease(lease_id, duration_ms, dict(some), allow_empty))
-            for some in parts(list(snapshots.items()))
+            for some in parts(snapshots.items())
         ]
         unavailable = {bucket: id_ for each in acquired for bucket, id_ in each.unavailable_snapshots.items()}
         return replace(acquired[-1], unavailable_snapshots=unavailable)
@@ -63,8 +62,7 @@ class LeaseCalls(Connection):
 
         Buckets that the lease does not have are ignored.
         """
-        several(buckets)
-        return all(self._call(leases.release_lease(lease_id, some, attempt_token)) for some in parts(list(buckets)))
+        return all(self._call(leases.release_lease(lease_id, some, attempt_token)) for some in parts(buckets))
 
     def drop_lease(self, lease_id: str, *, attempt_token: int | None = None) -> LeaseDrop:
         """Drop a lease, with everything that it keeps."""

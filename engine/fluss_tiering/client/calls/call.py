@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
@@ -51,15 +51,16 @@ PAGE_SIZE: Final = 1000
 """The number of entries in each answer of a call that lists."""
 
 
-def parts(values: Sequence[ValueT], at_once: int = MAX_ENTRIES) -> Iterator[Sequence[ValueT]]:
+def parts(values: Iterable[ValueT], at_once: int = MAX_ENTRIES) -> Iterator[Sequence[ValueT]]:
     """Yield values in parts that one request may name. There is one part at least, which may be empty.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if it is no list. A text would be taken for a list of letters.
     """
     several(values)
-    for first in range(0, max(1, len(values)), at_once):
-        yield values[first : first + at_once]
+    listed = list(values)
+    for first in range(0, max(1, len(listed)), at_once):
+        yield listed[first : first + at_once]
 
 
 def next_page(call: UnaryCall[Any, Any, ResultT], response: Any) -> UnaryCall[Any, Any, ResultT] | None:  # noqa: ANN401

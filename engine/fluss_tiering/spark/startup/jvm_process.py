@@ -76,12 +76,12 @@ class JvmProcess:
         If it has ended without such a message, the text says how its process ended. It is empty if the JVM runs on
         without a message, or was not started here.
         """
-        ended = self._process is not None and self._process.poll() is not None
-        if ended and self._reader is not None:
+        code = None if self._process is None else self._process.poll()
+        if code is not None and self._reader is not None:
             # The process may end before its last messages are read. Its own children may keep the pipe open for longer.
             self._reader.join(_LAST_MESSAGES_S)
         told = [line.strip() for line in list(self._lines) if not _NO_CAUSE.search(line)]
-        return "; ".join(dict.fromkeys(told[-_TOLD_LINES:])) or (self._how_it_ended() if ended else "")
+        return "; ".join(dict.fromkeys(told[-_TOLD_LINES:])) or ("" if code is None else _how_it_ended(code))
 
     def died(self, within_s: float = 0) -> bool:
         """Return whether the JVM was started here and has ended by itself, or does so within some seconds."""
@@ -106,14 +106,6 @@ class JvmProcess:
             self._process.kill()
             self._process.wait()
 
-    def _how_it_ended(self) -> str:
-        code = 0 if self._process is None else self._process.returncode
-        # A shell starts the JVM and tells a signal by a number above 128.
-        number = -code if code < 0 else code - 128
-        if number in set(signal.Signals):
-            return f"its process was ended by {signal.Signals(number).name} without a message"
-        return f"its process ended with the exit code {code} and without a message"
-
     def _read(self) -> None:
         process = self._process
         if process is None or process.stdout is None:
@@ -137,6 +129,14 @@ def own_jvm() -> Iterator[JvmProcess]:
         raise
     finally:
         java_gateway.Popen = before
+
+
+def _how_it_ended(code: int) -> str:
+    # A shell starts the JVM and tells a signal by a number above 128.
+    number = -code if code < 0 else code - 128
+    if number in set(signal.Signals):
+        return f"its process was ended by {signal.Signals(number).name} without a message"
+    return f"its process ended with the exit code {code} and without a message"
 
 
 def _end_with_parent() -> Callable[[], None]:
