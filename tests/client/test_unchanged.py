@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,8 +13,8 @@ from rich.console import Console
 from engine_support import new_path, new_table, put
 from fluss_tiering.client import TieringClient, finish_unchanged_tables
 from fluss_tiering.client.unchanged import records_waiting
-from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
+from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
 from waiting import WAIT_S, wait_until
@@ -122,6 +123,33 @@ def test_a_drain_that_follows_starts_spark_once_something_was_written(
         put(client, table, {2: "b"})
         with pytest.raises(AssertionError, match="Spark was started"):
             draining.result(WAIT_S)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_table_that_is_pending_again_at_once_starts_no_spark(
+    client: TieringClient, server, monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:  # D27
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    def pending() -> bool:
+        return client.list_tiering_statuses(table.path)[0].state is TieringState.PENDING
+
+    def finish_and_wait(*arguments: Any, **keywords: Any) -> dict[TablePath, Claim]:
+        done = finish_unchanged_tables(*arguments, **keywords)
+        wait_until(pending)
+        return done
+
+    monkeypatch.setattr(application, "own_session", started)
+    monkeypatch.setattr(application, "finish_unchanged_tables", finish_and_wait)
+    table = new_table(client, [1], freshness="1ms")
+    client.alter_table(table.path, {"table.datalake.tier-when-unchanged": "true"})
+    tier_by_hand(client, table)
+    wait_until(pending)
+    budget = "2s" if follow else None
+    options = TierOptions(server=server.target, tables=(table.path,), drain=True, follow=follow, time_budget=budget)
+    (result,) = application.run(options)
+    assert (result.failed, result.recorded) == (False, True)
 
 
 def test_status_says_what_waits_and_when_the_next_round_is_due(

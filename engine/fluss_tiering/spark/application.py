@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -352,7 +352,7 @@ def _before_spark(
     """
     if not options.follow:
         done = _without_spark(client, options, options.tables)
-        return done, options, _is_pending(client, options.tables)
+        return done, options, _is_pending(client, options.tables, but=done)
     budget_s = math.inf if options.time_budget is None else parse_duration_ms(options.time_budget) / 1000
     began, done, needs_spark = time.monotonic(), dict[TablePath, TableResult](), False
     interval_s = parse_duration_ms(options.maintenance_interval) / 1000
@@ -361,8 +361,8 @@ def _before_spark(
     with waiting, PendingTables(waiting, options.tables) as pending:
         while not needs_spark and (left_s := began + budget_s - time.monotonic()) > 0:
             if pending.longest_waiting():
-                done |= _without_spark(waiting, options, options.tables)
-                needs_spark = _is_pending(waiting, options.tables)
+                done |= (now := _without_spark(waiting, options, options.tables))
+                needs_spark = _is_pending(waiting, options.tables, but=now)
             elif time.monotonic() >= next_look:
                 next_look += interval_s
                 needs_spark = _has_lake_to_maintain(waiting, options.tables)
@@ -382,10 +382,17 @@ def _has_lake_to_maintain(client: TieringClient, paths: Sequence[TablePath]) -> 
     )
 
 
-def _is_pending(client: TieringClient, paths: Sequence[TablePath]) -> bool:
-    """Return whether one of the tables is pending, or any table if none is named."""
-    statuses = client.list_tiering_statuses()
-    return any(each.state is TieringState.PENDING and (each.path in paths or not paths) for each in statuses)
+def _is_pending(client: TieringClient, paths: Sequence[TablePath], *, but: Collection[TablePath]) -> bool:
+    """Return whether one of the tables is pending, or any table if none is named.
+
+    Args:
+        client: The client of the tiering server.
+        paths: The tables.
+        but: The tables that had a round a moment ago, which found nothing new. With a short freshness they can be
+            pending again.
+    """
+    pending = {each.path for each in client.list_tiering_statuses() if each.state is TieringState.PENDING}
+    return any(path in paths or not paths for path in pending.difference(but))
 
 
 if __name__ == "__main__":
