@@ -11,7 +11,10 @@ from engine_support import ServerThread, new_table
 from fluss_tiering.cli.common.security import about_nothing
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import WriteKind
+from fluss_tiering.spark import maintenance_application
+from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOptions, MaintainOptions
 from fluss_tiering.spark.startup import session
 
 
@@ -94,6 +97,30 @@ def test_tier_asks_for_the_role_before_spark_starts(command, tmp_path, monkeypat
         answer = command("tier", str(path), "--server", running.target)
         assert answer.refuses(1, "token/reader may not call", "takes the role tierer")
         assert "Spark" not in answer.out + answer.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["compact"], ["repair"], ["expire"], ["maintain"], ["clean", "--delete"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_what_changes_lake_tables_asks_for_the_role_before_spark_starts(command, tmp_path, monkeypatch, arguments):
+    reader = command("token", "create", "reader", "--file", tmp_path / "tokens", "--role", "reader").out.strip()
+    admin = command("token", "create", "admin", "--file", tmp_path / "tokens", "--role", "admin").out.strip()
+    monkeypatch.setattr(session, "SparkSession", None)
+    with ServerThread(tmp_path / "data", tokens_file=tmp_path / "tokens") as running:
+        with TieringClient(running.target, security=ClientSecurity(token=admin)) as client:
+            path = new_table(client).path
+        monkeypatch.setenv("FLUSS_TIERING_TOKEN", reader)
+        answer = command(*arguments, str(path), "--server", running.target)
+        assert answer.refuses(1, "token/reader may not call", "takes the role tierer")
+        assert "Spark" not in answer.out + answer.err
+        given = {"older_than": "1d"} if arguments == ["expire"] else {}
+        if options := {"compact": CompactOptions, "expire": ExpireOptions, "maintain": MaintainOptions}.get(
+            arguments[0]
+        ):
+            with pytest.raises(FlussTieringError, match="takes the role tierer"):
+                maintenance_application.run(options(running.target, (path,), **given))
 
 
 def test_who_proves_who_they_are_hears_that_there_may_be_tables_that_they_do_not_see(monkeypatch):

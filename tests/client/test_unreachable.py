@@ -68,6 +68,16 @@ def test_an_address_without_host_and_port_is_refused(client: Callable[[str], obj
     assert f"address is {target!r}: expected HOST:PORT" in refused.value.message
 
 
+@pytest.mark.parametrize(
+    ("scheme", "hint"), [("http://", ""), ("https://", "; --tls or the variable FLUSS_TIERING_TLS")]
+)
+def test_an_address_with_the_scheme_of_a_web_page_is_refused(scheme: str, hint: str) -> None:
+    with pytest.raises(FlussTieringError) as refused:
+        TieringClient(f"{scheme}localhost:9133")
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert f"expected HOST:PORT without {scheme}{hint}" in refused.value.message
+
+
 @pytest.mark.parametrize("port", [0, 65536, 84669])
 def test_a_port_that_no_server_can_have_is_refused(port: int) -> None:
     with pytest.raises(FlussTieringError, match="expected a port from 1 to 65535") as refused:

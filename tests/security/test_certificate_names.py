@@ -197,6 +197,20 @@ def test_the_metrics_port_writes_names_as_the_grpc_port_does(server: ServerThrea
 
 
 @pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ('[[grants]]\nidentity = "oidc/a"\nrole = "admin"\ntabels = ["a.*"]', "it has identity, role, tabels"),
+        ('[[grants]]\nidentity = "oidc/a"', "it has identity"),
+        ('grants = ["admin"]', "it is 'admin'"),
+    ],
+)
+def test_an_entry_with_other_keys_is_told_with_what_it_has(entry: str, found: str, tmp_path: Path) -> None:
+    (tmp_path / "access.toml").write_text(entry)
+    with pytest.raises(FlussTieringError, match=f"{found}: expected identity, role and perhaps tables"):
+        read_access(tmp_path / "access.toml")
+
+
+@pytest.mark.parametrize(
     "content",
     ['forwarders = ["certificate/server-2"]', "[[grants]]\nidentity = 'certificate/spiffe://shop/admin'\nrole='admin'"],
 )

@@ -6,6 +6,8 @@ import fcntl
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -201,7 +203,52 @@ def test_a_token_is_written_into_a_file_that_only_its_owner_reads(file: Path, tm
     assert place.stat().st_mode & 0o777 == 0o600
     with pytest.raises(FlussTieringError, match="there is no folder"):
         create(file, "airflow", "-r", "reader", "--output", str(tmp_path / "none" / "token"))
+    with pytest.raises(FlussTieringError, match="it is a folder: name a file"):
+        create(file, "airflow", "-r", "reader", "--output", str(tmp_path))
     assert len(listed(file)) == 1, "a token that nobody has is not kept"
+
+
+@pytest.mark.system
+def test_a_token_that_cannot_be_printed_is_not_kept(file: Path) -> None:
+    create(file, "first", "-r", "reader")
+    program = Path(sys.executable).with_name("fluss-tiering")
+    arguments = [program, "token", "create", "airflow", "-r", "reader", "-f", file]
+    with Path("/dev/full").open("w") as full:
+        failed = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert failed.returncode == 1
+    assert "cannot write to standard output: No space left on device" in failed.stderr
+    assert [each["name"] for each in listed(file)] == ["first"]
+
+
+def test_a_dash_is_the_standard_output(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert create(file, "airflow", "-r", "reader", "--output", "-").startswith("flt_")
+    assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"x" * 16_001, "it has 16,001 characters, and no call can carry more than 16,000"),
+        (b"flt 1", "expected printable ASCII characters without spaces"),
+        (b"\xff\xfef\x00", "cannot be read"),
+    ],
+)
+def test_a_file_that_holds_no_token_is_told(tmp_path: Path, content: bytes, told: str) -> None:
+    (tmp_path / "token").write_bytes(content)
+    with pytest.raises(FlussTieringError, match=told):
+        ClientSecurity(token_file=tmp_path / "token").read_token()
+
+
+def test_the_mark_of_an_encoding_does_not_belong_to_a_token(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"\xef\xbb\xbfflt_1\r\n")
+    assert ClientSecurity(token_file=tmp_path / "token").read_token() == "flt_1"
+
+
+def test_a_file_without_a_version_is_told(file: Path) -> None:
+    file.write_text("{}")
+    with pytest.raises(FlussTieringError, match="holds no tokens \\(it lacks 'version'\\)"):
+        TokenFile(file).read()
 
 
 def test_a_link_to_the_file_is_followed(file: Path, tmp_path: Path) -> None:

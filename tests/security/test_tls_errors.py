@@ -140,6 +140,8 @@ def test_localhost_without_a_server_is_told_so(certificates: Certificates) -> No
         ("half.pem", None, None, "CA: {folder}/half.pem holds no certificate that can be read"),
         (None, "client.pem", "server.key", "KEY: {folder}/server.key is not the key of the cert"),
         (None, "client.key", "client.key", "CERT: {folder}/client.key holds no certificate"),
+        (None, "half.pem", "client.key", "CERT: {folder}/half.pem holds no certificate that can be read"),
+        (None, "client.pem", "half.pem", "KEY: {folder}/half.pem holds no key that can be read"),
         (None, "client.pem", "client.pem", "KEY: {folder}/client.pem holds no key that can be read"),
         (None, "client.pem", "locked.key", "KEY: {folder}/locked.key is encrypted: expected a key"),
     ],

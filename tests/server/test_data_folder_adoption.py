@@ -82,6 +82,7 @@ def test_a_copy_is_refused_until_it_is_adopted_and_then_has_an_id_of_its_own(tmp
     shutil.copytree(old, new)
     refused(new, str(old))
     done = adopt_data_dir(new)
+    assert done.data_dir_id == json.loads((new / "data-dir.json").read_text())["data_dir_id"]
     assert done.original == old
     assert done.lake is not None
     serves(new, table)

@@ -53,5 +53,5 @@ def _health(client: TieringClient) -> str | None:
     try:
         health = client.cluster_health()
     except FlussTieringError as error:
-        return f"Fluss cluster: its health is not known: {escape(harmless(error.message))}"
+        return f"If the server has a Fluss cluster, its health is not known: {escape(harmless(error.message))}"
     return None if health is None else health_line(health)

@@ -65,8 +65,8 @@ certificate."""
 
 _CLOSED_HINT: Final = (
     "perhaps it expects TLS (--tls and --tls-ca, or FLUSS_TIERING_TLS and FLUSS_TIERING_TLS_CA), or a client "
-    "certificate of its authority (--tls-cert and --tls-key, or FLUSS_TIERING_TLS_CERT and FLUSS_TIERING_TLS_KEY); an "
-    "Airflow connection has fields of these names"
+    "certificate of its authority that has not expired (--tls-cert and --tls-key, or FLUSS_TIERING_TLS_CERT and "
+    "FLUSS_TIERING_TLS_KEY); an Airflow connection has fields of these names"
 )
 CLOSED_AT_ONCE: Final = "closed the connection at once"
 """A part of the message for a server that ended a connection before the first call."""

@@ -43,6 +43,8 @@ _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
 _MAX_FILE_BYTES: Final = 4 << 20
 """More than all authorities of a system have together."""
+_MAX_TOKEN_CHARACTERS: Final = 16_000
+"""gRPC refuses calls with more than 16 KiB of metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,8 @@ class ClientSecurity:
         if self.token_file is None:
             return self.token
         try:
-            text = _read(self.token_file).decode().strip()
+            # Some editors begin a file with a mark of its encoding.
+            text = _read(self.token_file).decode("utf-8-sig").strip()
         except (OSError, ValueError) as error:
             raise _invalid(
                 f"the token cannot be read from {self.token_file}: {getattr(error, 'strerror', None) or error}; "
@@ -163,6 +166,11 @@ def hide_token() -> None:
 def _checked_token(token: str, what: str) -> str:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise _invalid(f"{what} is not a token: expected printable ASCII characters without spaces, and nothing else")
+    if len(token) > _MAX_TOKEN_CHARACTERS:
+        raise _invalid(
+            f"{what} is not a token: it has {len(token):,} characters, and no call can carry more than "
+            f"{_MAX_TOKEN_CHARACTERS:,}"
+        )
     return token
 
 
@@ -204,15 +212,22 @@ def _pem(path: str | None, variable: str) -> bytes | None:
     return content
 
 
-def _check_authorities(path: str, content: bytes) -> None:
-    # gRPC itself would only say that it cannot create a security handshaker. Names in comments are not always ASCII.
+def _has_certificates(content: bytes) -> bool:
+    # Names in comments are not always ASCII.
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content.decode("ascii", "ignore"))
-    except ssl.SSLError as error:
+    except ssl.SSLError:
+        return False
+    return True
+
+
+def _check_authorities(path: str, content: bytes) -> None:
+    # gRPC itself would only say that it cannot create a security handshaker.
+    if not _has_certificates(content):
         raise _invalid(
             f"{named(TLS_CA_VARIABLE)}: {path} holds no certificate that can be read: expected the certificates of "
             "authorities in PEM, with lines -----BEGIN CERTIFICATE-----, and no key"
-        ) from error
+        )
 
 
 def _check_pair(cert: str, key: str) -> None:
@@ -225,13 +240,14 @@ def _check_pair(cert: str, key: str) -> None:
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise _invalid(f"{named(TLS_KEY_VARIABLE)}: {key} is not the key of the certificate {cert}") from error
-        if b"-----BEGIN CERTIFICATE-----" not in _read(Path(cert)):
+        if not _has_certificates(_read(Path(cert))):
             raise _invalid(
-                f"{named(TLS_CERT_VARIABLE)}: {cert} holds no certificate: expected the caller's in PEM"
+                f"{named(TLS_CERT_VARIABLE)}: {cert} holds no certificate that can be read: expected the caller's in "
+                "PEM, with lines -----BEGIN CERTIFICATE----- and -----END CERTIFICATE-----"
             ) from error
         raise _invalid(
-            f"{named(TLS_KEY_VARIABLE)}: {key} holds no key that can be read, or {cert} no certificate "
-            f"({error.reason or error}): expected the caller's certificate and its key in PEM"
+            f"{named(TLS_KEY_VARIABLE)}: {key} holds no key that can be read ({error.reason or error}): expected the "
+            "key of the caller's certificate in PEM"
         ) from error
 
 

@@ -53,6 +53,12 @@ class Target:
                 f"the tiering server's address is {text!r}: expected a text HOST:PORT, for example {DEFAULT_TARGET}",
             )
         server_id, at, address = text.rpartition("@")
+        if scheme := re.match("https?://", address):
+            with_tls = "; --tls or the variable FLUSS_TIERING_TLS asks for TLS" if scheme[0] == "https://" else ""
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the tiering server's address is {text!r}: expected HOST:PORT without {scheme[0]}{with_tls}",
+            )
         host, _, port = address.rpartition(":")
         if not host or not re.fullmatch("[0-9]{1,5}", port) or re.search(r"\s", host):
             raise FlussTieringError(

@@ -43,6 +43,7 @@ from fluss_tiering.spark.round.result import TableResult
 from fluss_tiering.spark.round.round import RoundServices
 from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
 from fluss_tiering.spark.startup.interrupts import ended_by_sigterm
+from fluss_tiering.spark.startup.rights import check_may_tier
 from fluss_tiering.spark.startup.session import own_session, under_spark_submit
 from fluss_tiering.spark.startup.shipping import shipped
 from fluss_tiering.spark.startup.warm_up import warm_up
@@ -123,9 +124,7 @@ class _Application:
         if warning := other_version(storage.server_version):
             logger.warning("%s", warning)
         if spark is None:
-            # A heartbeat about no round changes nothing. The server refuses it to callers who may not tier: they need
-            # not wait for Spark to hear that.
-            client.heartbeat()
+            check_may_tier(client)
             if starting is not None:
                 starting()
             spark = stack.enter_context(own_session(options.master, driver_jvm_conf()))

@@ -38,6 +38,7 @@ from fluss_tiering.spark.maintenance_options import (
     parse_arguments,
 )
 from fluss_tiering.spark.startup.interrupts import check_interrupt, ended_by_sigterm
+from fluss_tiering.spark.startup.rights import check_may_tier
 from fluss_tiering.spark.startup.session import own_session
 from fluss_tiering.spark.startup.shipping import shipped
 
@@ -67,6 +68,8 @@ def run(options: MaintenanceOptions, spark: SparkSession | None = None) -> dict[
             tables, steps = client.get_tables(options.tables), {}
         if not tables:
             return {}
+        if _changes_lake(options):
+            check_may_tier(client)
         started = own_session("local[*]") if spark is None else nullcontext(spark)
         with ended_by_sigterm(), started as session, shipped(session.sparkContext):
             return _each(tables, _work(options, client, session, steps))
@@ -89,6 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     count = max(len(options.tables), len(failed))
     logger.error("%s failed for %d of %s: %s", options.command, len(failed), counted(count, "table"), details)
     return EXIT_TABLE_FAILED
+
+
+def _changes_lake(options: MaintenanceOptions) -> bool:
+    return not isinstance(options, VerifyOptions) and not (isinstance(options, MaintainOptions) and options.dry_run)
 
 
 def _each(tables: Sequence[TableInfo], work: Callable[[TableInfo], str | None]) -> dict[str, str]:

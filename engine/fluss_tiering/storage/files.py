@@ -42,6 +42,8 @@ def reporting_os_errors(action: str, path: Path) -> Iterator[None]:
         remedy = "check the disk's free space and health and the folder's permissions, then try again"
         if isinstance(error, FileNotFoundError | NotADirectoryError) and not path.parent.is_dir():
             remedy = f"there is no folder {path.parent}: check the path, or make the folder"
+        elif isinstance(error, IsADirectoryError):
+            remedy = "it is a folder: name a file"
         elif isinstance(error, PermissionError):
             remedy = "check the permissions of the file and of its folder, and who runs this, then try again"
         raise FlussTieringError(

@@ -173,7 +173,9 @@ async def test_a_server_leads_while_it_waits_for_the_data_folder(
 
     async def folder() -> None:
         if held:
-            raise FlussTieringError(ErrorCode.DATA_DIR_IN_USE, "the folder is held by process 7")
+            raise FlussTieringError(
+                ErrorCode.DATA_DIR_IN_USE, "the folder is held by process 7: expected it to be free; stop 7"
+            )
 
     one.before_opening = folder
     with capture_logs() as log:
@@ -181,7 +183,7 @@ async def test_a_server_leads_while_it_waits_for_the_data_folder(
         assert one.replica.waits_for_data_folder
         assert one.opened == []
         assert await one.health() == "NOT_SERVING"
-        told = "no server is active: this server is taking over, but the folder is held by process 7; try again"
+        told = "no server is active: this server is taking over, but the folder is held by process 7, which ends"
         assert str(await one.call()).startswith(told)
         until_when = postgres.execute("SELECT valid_until FROM server_leader", one.url)
         await until(lambda: postgres.execute("SELECT valid_until FROM server_leader", one.url) > until_when)

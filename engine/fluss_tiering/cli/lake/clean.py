@@ -13,6 +13,7 @@ from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.spark.startup.rights import check_may_tier
 
 if TYPE_CHECKING:
     from fluss_tiering.lake.iceberg.orphans import Orphan
@@ -45,7 +46,7 @@ def clean(
     from fluss_tiering.spark.audit.clean import clean_table  # noqa: PLC0415
 
     check_grace(grace)
-    infos = _chosen(server, tables)
+    infos = _chosen(server, tables, delete=delete)
     with spark_session(master) as spark:
         found = each_table(
             "looking for orphan files", infos, lambda each: clean_table(spark, each, grace=grace, delete=delete)
@@ -62,8 +63,10 @@ def clean(
     raise typer.Exit(1 if any(each.error or each.not_deleted for each in found) else 0)
 
 
-def _chosen(server: str, tables: list[TablePath] | None) -> list[TableInfo]:
+def _chosen(server: str, tables: list[TablePath] | None, *, delete: bool) -> list[TableInfo]:
     with TieringClient(server) as client:
+        if delete:
+            check_may_tier(client)
         paths = list(dict.fromkeys(tables)) if tables else [each.path for each in client.list_tiering_statuses()]
         return client.get_tables(paths) if paths else []
 

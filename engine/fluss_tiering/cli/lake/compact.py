@@ -10,6 +10,7 @@ from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.spark.startup.rights import check_may_tier
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.maintenance.compact import Compaction
@@ -40,6 +41,7 @@ def compact(
 
     with TieringClient(server) as client:
         infos = client.get_tables(list(dict.fromkeys(tables)))
+        check_may_tier(client)
     wanted = CompactionOptions(min_input_files=min_input_files, delete_files=delete_files)
     with spark_session(master) as spark:
         found = each_table("compacting", infos, lambda each: compact_table(spark, each, wanted))

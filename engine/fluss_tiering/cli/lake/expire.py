@@ -10,6 +10,7 @@ from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.spark.startup.rights import check_may_tier
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.maintenance.expire import Expiry
@@ -46,6 +47,7 @@ def expire(
 
     with TieringClient(server) as client:
         infos = client.get_tables(list(dict.fromkeys(tables)))
+        check_may_tier(client)
         with spark_session(master) as spark:
             found = each_table(
                 "expiring snapshots",

@@ -24,6 +24,7 @@ from fluss_tiering.spark.maintenance_options import (
     DEFAULT_MIN_INPUT_FILES,
     MaintainOptions,
 )
+from fluss_tiering.spark.startup.rights import check_may_tier
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.maintenance.maintain import Maintenance
@@ -77,6 +78,8 @@ def maintain(
                 "No table has an option that asks for maintenance: name tables, or give --all.", as_json=json
             )
             raise typer.Exit(0)
+        if not dry_run:
+            check_may_tier(client)
         infos, steps = [table for table, _ in chosen], {table.path: each for table, each in chosen}
         with spark_session(master) as spark:
             if dry_run:

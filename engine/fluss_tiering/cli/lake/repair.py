@@ -12,6 +12,7 @@ from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.cli.lake.verify import wrong_file_as_json, wrong_file_text
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.spark.startup.rights import check_may_tier
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.maintenance.repair import Repair
@@ -32,6 +33,7 @@ def repair(
 
     with TieringClient(server) as client:
         infos = client.get_tables(list(dict.fromkeys(tables)))
+        check_may_tier(client)
     with spark_session(master) as spark:
         done = each_table("repairing", infos, lambda table: repair_table(spark, table))
     if json:

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
-from fluss_tiering.cli.row_files.csv_quotes import OpenQuotes
+from fluss_tiering.cli.row_files.standard_input import RememberedInput
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot
 
@@ -25,8 +25,6 @@ _COUNT: Final = re.compile(r"Row #(?P<row>\d+): Expected (?P<expected>\d+) colum
 _SHOWN: Final = 100
 """How many characters of a value an error shows at most."""
 _EMPTY: Final = "'' does not fit"
-_REMEMBERED: Final = 65_536
-"""How many bytes of standard input are kept, in which the names of the columns are looked for."""
 
 _EXPECTED: Final[Mapping[DataTypeRoot, str]] = {
     DataTypeRoot.BOOLEAN: "true or false",
@@ -59,38 +57,6 @@ class WrongValueError(Exception):
         self.row = row
         self.column = column
         self.value = value
-
-
-class RememberedInput(io.RawIOBase):
-    """A stream that keeps the bytes with which it began, for the names of the columns in an error.
-
-    It also looks for a quote that nothing closes.
-    """
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._quotes = OpenQuotes()
-        self._ended = False
-        self.beginning = b""
-
-    def readable(self) -> bool:
-        """Return that it can be read."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Read up to so many bytes, or all that are left."""
-        found = self._stream.read(size)
-        self.beginning += found[: _REMEMBERED - len(self.beginning)]
-        self._quotes.read(found)
-        self._ended = not found
-        return found
-
-    def line_of_open_quote(self, *, so_far: bool = False) -> int | None:
-        """Return the line on which the row with an open quote begins, from 1; None if there is none.
-
-        Before the end of the stream it is None, too, unless only what was read so far counts.
-        """
-        return self._quotes.line() if self._ended or so_far else None
 
 
 @dataclass(frozen=True, slots=True)

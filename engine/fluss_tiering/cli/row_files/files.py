@@ -14,10 +14,11 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from fluss_tiering.cli.common.options import PARQUET
-from fluss_tiering.cli.row_files.csv_errors import CsvPlaces, RememberedInput, WrongValueError, unreadable_columns
+from fluss_tiering.cli.row_files.csv_errors import CsvPlaces, WrongValueError, unreadable_columns
 from fluss_tiering.cli.row_files.csv_quotes import line_of_open_quote
 from fluss_tiering.cli.row_files.csv_texts import from_texts, schema_of_texts
 from fluss_tiering.cli.row_files.csv_values import check_values
+from fluss_tiering.cli.row_files.standard_input import RememberedInput, remembered_input
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
 
@@ -75,22 +76,27 @@ def file_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
                 _check_names(file.schema_arrow)
                 yield from file.iter_batches(BATCH_ROWS)
             return
-        yield from _csv_batches(path, columns, null_values)
+        if path != STANDARD_INPUT:
+            yield from _csv_batches(path, columns, null_values)
+            return
+        if sys.stdin is None:
+            raise pa.ArrowInvalid("the command was started without a standard input")
+        with remembered_input(sys.stdin.buffer) as source:
+            yield from _csv_batches(source, columns, null_values)
 
 
-def _csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) -> Iterator[pa.RecordBatch]:
+def _csv_batches(
+    source: Path | RememberedInput, columns: Sequence[Column], null_values: list[str]
+) -> Iterator[pa.RecordBatch]:
     if reason := unreadable_columns(columns):
         raise pa.ArrowInvalid(reason)
+    if isinstance(source, Path) and (line := line_of_open_quote(source)) is not None:
+        raise pa.ArrowInvalid(_open_quote(line))
     options = _convert(null_values)
     options.column_types = schema_of_texts(columns)
     # In a file of one column, an empty line can be a row with NULL.
     has_empty_rows = len(columns) == 1 and columns[0].data_type.nullable
     parse = pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=not has_empty_rows)
-    if path != STANDARD_INPUT and (line := line_of_open_quote(path)) is not None:
-        raise pa.ArrowInvalid(_open_quote(line))
-    if path == STANDARD_INPUT and sys.stdin is None:
-        raise pa.ArrowInvalid("the command was started without a standard input")
-    source = RememberedInput(sys.stdin.buffer) if path == STANDARD_INPUT else path
     places = CsvPlaces(source, tuple(columns), has_empty_rows)
 
     def open_quote(*, so_far: bool = False) -> int | None:

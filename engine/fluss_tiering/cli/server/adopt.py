@@ -51,6 +51,8 @@ def adopt(
         f"{escape(str(done.root))} stands on its own now{escape(from_where)}. "
         f"{tables:,} lake {'table was' if tables == 1 else 'tables were'} changed."
     )
+    if done.original is not None:
+        output.print_sentence(f"Its id is {done.data_dir_id}, which a copied PostgreSQL database has to be bound to.")
     for table, files in ({} if done.lake is None else done.lake.missing).items():
         output.print_warning(
             f"the lake table {table} lacks {counted(len(files), 'file')}, the first of which is {files[0]}: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -21,6 +21,8 @@ app = typer.Typer(
     no_args_is_help=True,
     cls=Group,
 )
+
+_STANDARD_OUTPUT: Final = Path("-")
 
 _File = Annotated[
     Path,
@@ -61,7 +63,7 @@ def create_token(
             "-o",
             metavar="FILE",
             help="Where to write the token, in the place of an older one. Only its owner may read the file. Without "
-            "this option the token is printed.",
+            "this option, or with -, the token is printed.",
             show_default=False,
         ),
     ] = None,
@@ -70,6 +72,8 @@ def create_token(
 
     The file of the tokens keeps its hash only, so that nobody can find the token out later.
     """
+    if output_file == _STANDARD_OUTPUT:
+        output_file = None
     if output_file is not None and output_file.resolve() == file.resolve():
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
@@ -80,13 +84,13 @@ def create_token(
     token, text = StaticToken.create(name, [_grant(each) for each in role], now, expires)
     tokens = TokenFile(file)
     tokens.add(token)
-    if output_file is None:
-        output.print_line(text)
-        return
     try:
+        if output_file is None:
+            output.print_line(text)
+            return
         with reporting_os_errors("write", output_file):
             write_durably(output_file, f"{text}\n".encode(), PRIVATE)
-    except FlussTieringError:
+    except (FlussTieringError, OSError):
         # Nobody would ever have this token.
         tokens.remove(token.id)
         raise

@@ -24,11 +24,13 @@ class Adoption:
 
     Attributes:
         root: The data folder.
+        data_dir_id: The id of the data folder from now on.
         original: The folder that this one is a copy of; None if it was moved.
         lake: What was changed in the default lake; None if nothing was.
     """
 
     root: Path
+    data_dir_id: str
     original: Path | None
     lake: Relocation | None
 
@@ -91,7 +93,7 @@ def adopt_data_dir(root: Path, store: StoreKind | None = None) -> Adoption:
         folder.settle(data_dir_id)
         if store is not None:
             StoreNote(store, may_be_new=True).write(root)
-        return Adoption(root, original, lake)
+        return Adoption(root, data_dir_id, original, lake)
     finally:
         folder.close()
 

@@ -120,8 +120,10 @@ class Succession:
             except FlussTieringError as error:
                 if error.code is not ErrorCode.DATA_DIR_IN_USE:
                     raise
-                if error.message != held:
-                    held = error.message
+                # The other server ends by itself, so that nobody has to do what the error says.
+                reason = f"{error.message.partition(': expected')[0]}, which ends once it finds that it leads no more"
+                if reason != held:
+                    held = reason
                     logger.warning("take-over waits for the data folder", reason=held)
                     waiting(held)
             await asyncio.sleep(_DATA_DIR_PAUSE_S)

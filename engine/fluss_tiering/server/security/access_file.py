@@ -106,7 +106,8 @@ def read_access(path: Path) -> Access:
 
 def _grants_in(entry: Any) -> tuple[str, tuple[Grant, ...]]:  # noqa: ANN401 - whatever the file holds
     if not isinstance(entry, dict) or not {"identity", "role"} <= entry.keys() <= _KEYS:
-        raise FlussTieringError(ErrorCode.INVALID_REQUEST, "expected identity, role and perhaps tables")
+        found = f"it has {', '.join(entry) or 'nothing'}" if isinstance(entry, dict) else f"it is {entry!r}"
+        raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{found}: expected identity, role and perhaps tables")
     identity, role, tables = entry["identity"], entry["role"], entry.get("tables", [ALL_TABLES])
     _check_name(identity, "identity", KINDS)
     if not isinstance(tables, list) or not all(isinstance(each, str) for each in tables):

@@ -105,7 +105,8 @@ class TokenFile:
         try:
             return [_from_json(each) for each in _entries(content)]
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, FlussTieringError) as error:
-            found = f"holds no tokens ({type(error).__name__}: {error})"
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+            found = f"holds no tokens ({reason})"
             raise corrupt(self.path, found, _EXPECTED, _REMEDY) from error
 
     def add(self, token: StaticToken) -> None:

@@ -110,7 +110,7 @@ class EmbeddedTable:
                 raise FlussTieringError(
                     ErrorCode.PARTITION_NOT_EXIST,
                     f"table {self.info.path} has no partition {partition_name(values)!r}: expected one of those that "
-                    "hold rows; list the table's buckets to see them",
+                    "exist, which `fluss-tiering tables show` lists",
                 )
             with group.exclusively():
                 for bucket in group.opened:
