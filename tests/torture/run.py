@@ -44,6 +44,7 @@ def run_plan(world: World, plan: Plan, tally: Tally, *, most: int = 150) -> None
         WrongError: something was not as it must be.
     """
     run = Running(world, plan, tally, most, f"d{next(_NUMBERS)}_{plan.seed}")
+    _await_service(world)
     for table in plan.tables:
         _create(run, table)
     for step in plan.steps:
@@ -53,6 +54,13 @@ def run_plan(world: World, plan: Plan, tally: Tally, *, most: int = 150) -> None
         tally.counts[f"steps: {kind}"] += 1
         with tally.timed(f"steps: {kind}"):
             _STEPS[kind](run, step)
+            _await_service(world)
+
+
+def _await_service(world: World) -> None:
+    """Wait until a server is active again after what was done to the servers. A caller would try again meanwhile."""
+    if not world.servers.serve():
+        raise WrongError("no server serves", "none of the servers became the active one")
 
 
 def _create(run: Running, table: PlannedTable) -> None:

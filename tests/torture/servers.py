@@ -116,6 +116,15 @@ class TieringServers:
         time.sleep(seconds)
         network.mend()
 
+    def serve(self, seconds: float = 60) -> bool:
+        """Wait until one of the servers is active, at most for so many seconds, and return whether one is."""
+        deadline = time.monotonic() + seconds
+        while self._find_active() is None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
     def turn_clock(self, ms: int) -> None:
         """Set the servers' wall clock this much forward, or back if it is negative."""
         before = int(self.clock.read_text()) if self.clock.exists() else 0
@@ -125,13 +134,16 @@ class TieringServers:
 
     def _active(self) -> ServerProcess:
         """Return the server that is active, or that was started first."""
+        return self._find_active() or self._servers[0]
+
+    def _find_active(self) -> ServerProcess | None:
         for server in self._servers:
             try:
                 if len(self._servers) == 1 or value(scrape(server.metrics_port), _ACTIVE):
                     return server
             except OSError:
                 continue
-        return self._servers[0]
+        return None
 
     def _postgres_database(self) -> str:
         # Outside of this run's folder, which PostgreSQL's own user may not read.

@@ -194,7 +194,10 @@ async def test_a_call_that_was_forwarded_once_is_not_forwarded_again(tmp_path: P
         if method == READ:
             assert await standby.call(method, b"who?", forwarded) == b"database: who?"
         else:
-            assert (await standby.refused(method, forwarded)).code() is grpc.StatusCode.UNAVAILABLE
+            refused = await standby.refused(method, forwarded)
+            assert refused.code() is grpc.StatusCode.UNAVAILABLE
+            told = "no server is active: the server that was active a moment ago is not so any more; try again"
+            assert str(refused.details()).startswith(told)
         assert standby.active.heard == []
 
 

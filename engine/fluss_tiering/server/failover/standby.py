@@ -85,9 +85,9 @@ class StandbyRole:
         if active is None or _was_forwarded(context):
             # Another standby server would not hear of a refusal before it has sent the request.
             await anext(requests, None)
-            raise FlussTieringError(
-                ErrorCode.UNAVAILABLE, f"no server is active: {self._reason}; try again in a moment"
-            )
+            # A server that forwards a call to another one that waits, too, has not heard yet who is active.
+            reason = self._reason or "the server that was active a moment ago is not so any more"
+            raise FlussTieringError(ErrorCode.UNAVAILABLE, f"no server is active: {reason}; try again in a moment")
         forwarded = requests if method in STREAMED_REQUESTS else await anext(requests)
         call = active.call(method, forwarded, context, context.time_remaining())
         async for response in active.answers(call, context):
