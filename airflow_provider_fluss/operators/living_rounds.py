@@ -77,11 +77,10 @@ def wait_for_living_rounds(
         time.sleep(poll_seconds)
         try:
             outcome = ask()
-            outage.restore()
+            outage.restore(log)
         except FlussTieringError as error:
-            if outage.lost(error) is not None:
+            if outage.lost(error, log) is not None:
                 raise
-            log.warning("The tiering server is unavailable, trying again: %s", error.message)
     return outcome, waited_for
 
 

@@ -107,11 +107,10 @@ class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
             try:
                 with FlussHook(lease.fluss_conn_id).get_client() as client:
                     outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
-                outage.restore()
+                outage.restore(self.log)
                 judgement = judge(outcome, lease.tables, lease.attempt_token, submit)
             except FlussTieringError as error:
-                self.log.warning("The tiering server is unavailable: %s", error.message)
-                judgement = outage.lost(error) or Judgement(Verdict.WAITING, error.message)
+                judgement = outage.lost(error, self.log) or Judgement(Verdict.WAITING, error.message)
             if judgement.verdict is Verdict.TIERED:
                 self.log.info("%s", judgement.message)
                 return judgement

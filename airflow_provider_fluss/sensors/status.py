@@ -227,11 +227,10 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
                     outcome = client.lease_outcome(lease.lease_id, lease.attempt_token)
                     judgement = judge(outcome, lease.tables, lease.attempt_token, submit)
         except FlussTieringError as error:
-            if given_up := self._outage.lost(error):
+            if given_up := self._outage.lost(error, self.log):
                 return given_up
-            self.log.warning("The tiering server is unavailable, trying again: %s", error.message)
             return Judgement(Verdict.WAITING, error.message)
-        self._outage.restore()
+        self._outage.restore(self.log)
         self._depends_on_submit = judgement.depends_on_submit
         if judgement.verdict is Verdict.WAITING:
             self.log.info("%s", judgement.message)

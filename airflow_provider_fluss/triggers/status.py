@@ -114,12 +114,11 @@ class FlussTieringStatusTrigger(BaseTrigger):
             try:
                 outcome = await client.lease_outcome(lease.lease_id, lease.attempt_token)
             except FlussTieringError as error:
-                if given_up := outage.lost(error):
+                if given_up := outage.lost(error, self.log):
                     return given_up
-                self.log.warning("The tiering server is unavailable, trying again: %s", error.message)
                 await asyncio.sleep(self.poll_interval)
                 continue
-            outage.restore()
+            outage.restore(self.log)
             judgement = judge(outcome, lease.tables, lease.attempt_token, submit)
             is_final = judgement.verdict is not Verdict.WAITING
             if is_final and (is_sure or watched is None or judgement.verdict is Verdict.TIERED):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from math import inf
+from typing import Final, ParamSpec, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
@@ -16,6 +17,8 @@ ArgumentsT = ParamSpec("ArgumentsT")
 ResultT = TypeVar("ResultT")
 
 logger = logging.getLogger(__name__)
+_QUIET_S: Final = 60.0
+"""So long the failure of a call is not told again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class Retry:
         within_s: How long a call is tried again, in seconds; None for as long as `stopped` is not set.
         first_pause_s: The longest pause after the first try, in seconds. It doubles with every try.
         longest_pause_s: The longest pause between two tries, in seconds.
-        what: What is tried, for a warning before each pause; None for no warning.
+        what: What is tried, for a warning when a try fails, and once a minute after that; None for no warning.
         runtime: The clock that `within_s` is measured with.
     """
 
@@ -49,6 +52,14 @@ class Retry:
             FlussTieringError: the call's last error, once it is not worth another try, or the tries are ended.
         """
         began = self.runtime.monotonic()
+        told = -inf
+
+        def warn(state: RetryCallState) -> None:
+            nonlocal told
+            now = self.runtime.monotonic()
+            if self.what is not None and state.outcome is not None and now - told >= _QUIET_S:
+                told = now
+                logger.warning("%s: trying again: %s", self.what, state.outcome.exception())
 
         def is_over(_: RetryCallState) -> bool:
             late = self.within_s is not None and self.runtime.monotonic() - began >= self.within_s
@@ -59,7 +70,7 @@ class Retry:
             wait=wait_random_exponential(multiplier=self.first_pause_s, max=self.longest_pause_s),
             stop=is_over,
             sleep=self._pause,
-            before_sleep=self._warn,
+            before_sleep=warn,
             reraise=True,
         )
         return retrying(call, *args, **kwargs)
@@ -69,7 +80,3 @@ class Retry:
 
     def _pause(self, seconds: float) -> None:
         self.stopped.wait(seconds)
-
-    def _warn(self, state: RetryCallState) -> None:
-        if self.what is not None and state.outcome is not None:
-            logger.warning("%s: trying again: %s", self.what, state.outcome.exception())
