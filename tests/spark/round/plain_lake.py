@@ -1,7 +1,8 @@
 """A lake in plain Python, with real Parquet files: snapshots are lists of files, and a commit swaps the newest one.
 
 It lets whole rounds run without a JVM. Its readers know nothing of Fluss: they read the files with pyarrow, and an
-equality delete removes what the pieces before its own have written.
+equality delete removes what the pieces before its own have written. A table may also delete by position: see
+`plain_positions`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from urllib.parse import urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from plain_positions import PlainPositionWriter, deleted_rows
 
 from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
@@ -37,16 +39,21 @@ SYSTEM_COLUMNS = tuple(
 )
 Place = tuple[int, tuple[str, ...]]
 Row = dict[str, Any]
+AT = "__at"
 
 
 @dataclass
 class Snapshot:
-    """A snapshot, with the rows of each bucket of each partition."""
+    """A snapshot, with the rows of each bucket of each partition.
+
+    A row has its data file and its position in it under the name `AT`, if a round has written it.
+    """
 
     snapshot_id: int
     commit: LakeCommit | None
     rows: dict[Place, list[Row]]
     files: list[LakeFile]
+    parts: int = 0
 
 
 @dataclass
@@ -79,14 +86,25 @@ class PlainLake:
         found = [row for part in snapshots[-1].rows.values() for row in part] if snapshots else []
         return sorted(found, key=lambda row: (row["id"], row["__offset"]))
 
-    def add(self, table: TableInfo, commit: LakeCommit | None, rows: dict[Place, list[Row]], files: Any = ()) -> int:
+    def add(
+        self,
+        table: TableInfo,
+        commit: LakeCommit | None,
+        rows: dict[Place, list[Row]],
+        pieces: Sequence[Sequence[LakeFile]] = (),
+    ) -> int:
         """Add a snapshot, as a round or as somebody else, and return its id."""
         snapshots = self.tables[str(table.path)]
-        snapshots.append(Snapshot(1000 + len(snapshots), commit, rows, list(files)))
+        files = [file for piece in pieces for file in piece]
+        snapshots.append(Snapshot(1000 + len(snapshots), commit, rows, files, len(pieces)))
         return snapshots[-1].snapshot_id
 
+    def compact(self, table: TableInfo) -> None:
+        """Add a snapshot with the same rows, as somebody who rewrites data files does."""
+        self.add(table, None, self.tables[str(table.path)][-1].rows)
+
     def files_on_disk(self) -> set[str]:
-        return {path.name for path in self.folder.rglob("*.parquet")}
+        return {path.name for path in self.folder.rglob("*") if path.is_file()}
 
 
 class PlainTable:
@@ -111,19 +129,27 @@ class PlainTable:
         return None
 
     def live_files(self, places: Collection[LakePlace]) -> Mapping[LakePlace, Sequence[LiveDataFile]]:
-        del places
-        return {}
+        if not self._by_position:
+            return {}
+        held = self._history[-1].rows if self._history else {}
+        locations = {place: dict.fromkeys(row[AT][0] for row in held.get(place, [])) for place in places}
+        return {place: [LiveDataFile(each, (), 0) for each in names] for place, names in locations.items()}
+
+    @property
+    def _by_position(self) -> bool:
+        return self._table.descriptor.properties.get("table.datalake.delete-files") == "position"
 
     def partitions_with_rows(self, places: Mapping[tuple[str, ...], Collection[int]]) -> Collection[tuple[str, ...]]:
         held = self._history[-1].rows if self._history else {}
         return [values for values, buckets in places.items() if any(held.get((each, values)) for each in buckets)]
 
-    def file_writer(self, *, renew: bool = False) -> ParquetFileWriter:
+    def file_writer(self, *, renew: bool = False) -> ParquetFileWriter | PlainPositionWriter:
         columns = (*self._table.descriptor.columns, *SYSTEM_COLUMNS)
         schema = pa.schema([pa.field(column.name, lake_type(column.data_type)) for column in columns])
         keys = self._table.descriptor.primary_key
         deletes = pa.schema([schema.field(key) for key in keys]) if keys else None
-        return ParquetFileWriter(schema, deletes, ("zstd", None), 512 << 20, {})
+        writer = ParquetFileWriter(schema, deletes, ("zstd", None), 512 << 20, {})
+        return PlainPositionWriter(writer, keys) if self._by_position else writer
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         return f"file://{self._lake.folder}/{'/'.join(partition_values)}/bucket-{bucket}/{name}"
@@ -151,8 +177,14 @@ class PlainTable:
                     self._delete(rows, file)
             for file in piece:
                 if file.content is FileContent.DATA:
-                    rows.setdefault((file.bucket, file.partition_values), []).extend(_read(file))
-        return self._lake.add(self._table, commit, rows, files)
+                    new = [{**row, AT: (file.location, number)} for number, row in enumerate(_read(file))]
+                    rows.setdefault((file.bucket, file.partition_values), []).extend(new)
+        # Deletes by position also apply to rows of their own commit.
+        for file in files:
+            if file.content is FileContent.POSITION_DELETES:
+                place, gone = (file.bucket, file.partition_values), deleted_rows(file)
+                rows[place] = [row for row in rows.get(place, []) if row[AT] not in gone]
+        return self._lake.add(self._table, commit, rows, pieces)
 
     @staticmethod
     def _delete(rows: dict[Place, list[Row]], file: LakeFile) -> None:

@@ -15,12 +15,14 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.round.deletes import DeleteJob
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Releaser, TableLease, open_lease
 from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.result import PieceResult, TableResult
 from fluss_tiering.spark.round.round import RoundServices
+from fluss_tiering.spark.round.stage import Job
 from fluss_tiering.spark.runtime import Event, Runtime
 from fluss_tiering.spark.table_run import TableRun
 
@@ -61,6 +63,7 @@ class Application:
     now: float = 5000.0
     told: Told = field(default_factory=Told)
     jobs: list[tuple[StageJob, str]] = field(default_factory=list)
+    delete_jobs: list[tuple[DeleteJob, str]] = field(default_factory=list)
     written: list[PieceResult] = field(default_factory=list)
     on_stage: Callable[[StageJob, RoundGuard], None] = lambda job, guard: None
     cancelled: list[str] = field(default_factory=list)
@@ -92,9 +95,12 @@ class Application:
             if each.log_end_offset
         }
 
-    def _run_stage(self, spark: object, job: StageJob, group: str, guard: RoundGuard) -> list[PieceResult]:
-        self.jobs.append((job, group))
-        self.on_stage(job, guard)
+    def _run_stage(self, spark: object, job: Job, group: str, guard: RoundGuard) -> list[PieceResult]:
+        if isinstance(job, StageJob):
+            self.jobs.append((job, group))
+            self.on_stage(job, guard)
+        else:
+            self.delete_jobs.append((job, group))
         guard.check()
         results = list(job(range(len(job.work))))
         self.written += results
@@ -119,6 +125,7 @@ class Application:
         """Run a round, whatever becomes of it."""
         self.told = replace(Told())
         self.jobs.clear()
+        self.delete_jobs.clear()
         self.written.clear()
         table = self.client.get_tables([table.path])[0]
         lease = open_lease(self.client, [table.path], lease_id=None, attempt_token=None, duration_ms=LEASE_MS)
