@@ -36,15 +36,23 @@ def with_layout(table: TableInfo, version: str) -> TableInfo:
     return replace(table, descriptor=replace(table.descriptor, properties=properties))
 
 
+def later_changes(fluss: FlussClient, table: TableInfo) -> None:
+    upsert(fluss, ClusterTable(table), rows(COUNT, COUNT + 5), deleted=[0])
+
+
 @pytest.fixture
 def tagged(fluss: FlussClient, tmp_path: Path) -> tuple[TableInfo, KvSnapshot, AlteringClient]:
     """A table with a snapshot of tagged values, and a client that sees it."""
     made, snapshot = kv_table(fluss, COUNT)
     files = tagged_files(tmp_path / "db", COUNT)
     assert sum(name.endswith(".sst") for name in files) == 4
+    # The cluster takes snapshots by itself, so that the newest one may have what `later_changes` has written.
+    later = tagged_files(tmp_path / "later", COUNT + 5, without=[0])
 
     def alter(answer: Any) -> Any:
-        return replace(answer, files=files) if isinstance(answer, KvSnapshotFiles) else answer
+        if not isinstance(answer, KvSnapshotFiles):
+            return answer
+        return replace(answer, files=files if answer.log_offset <= snapshot.log_offset else later)
 
     return with_layout(made.info, "2"), snapshot, AlteringClient(fluss, alter)
 
@@ -68,7 +76,7 @@ def test_tagged_values_of_a_snapshot_are_read(tagged: tuple[TableInfo, KvSnapsho
 
 def test_a_scan_has_no_tags(tagged: tuple[TableInfo, KvSnapshot, AlteringClient], fluss: FlussClient) -> None:
     table, snapshot, client = tagged
-    upsert(fluss, ClusterTable(table), rows(COUNT, COUNT + 5), deleted=[0])
+    later_changes(fluss, table)
     calls = ParallelCalls()
     scans = ClusterScans(client, calls, RemoteFiles(), ClusterBuckets(client, calls))
     _, scan = scans.open(table, snapshot.bucket, admit=lambda: None, on_lost=lambda: None)
