@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -151,6 +151,27 @@ def test_a_task_tells_which_pieces_are_left_and_tries_none_after_the_first(monke
         (3, "they expired at noon"),
     ]
     assert tried == [0, 1]
+
+
+def test_a_task_opens_one_reader_with_what_the_driver_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[object, ...]] = []
+    used: list[object] = []
+
+    def do(_: StageJob, number: int, attempt: int, reader: object) -> PieceResult:
+        used.append(reader)
+        return PieceResult(number, 10, (), StageSeconds(), 0)
+
+    def open_reader(*known: object) -> int:
+        opened.append(known)
+        return len(opened)
+
+    monkeypatch.setattr(StageJob, "_do", do)
+    monkeypatch.setattr(pieces_module, "open_split_reader", open_reader)
+    access, security = cast("Any", "access"), cast("Any", "security")
+    stage = replace(job(), target="server:1", access=access, security=security)
+    assert len(list(stage(range(4)))) == 4
+    assert opened == [(stage.storage, "server:1", access, security)]
+    assert used == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("error", [OSError("disk"), FlussTieringError(ErrorCode.STORAGE, "gone")])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pyspark import SparkConf
 from spark_support import driver_environment
 
 from fluss_tiering.spark.round import parallelism as module
@@ -59,6 +58,17 @@ def test_the_executors_of_a_cluster_are_counted_when_they_have_registered(tmp_pa
         assert parallelism("spark.executor.instances=6", "spark.executor.cores=2", "spark.task.cpus=1") == 12
 
 
+class Settings:
+    """Spark's settings as the JVM has them. It takes texts only, and one for a setting that may not be there."""
+
+    def __init__(self, known: Mapping[str, str]) -> None:
+        self._known = known
+
+    def get(self, key: str, otherwise: str) -> str:
+        assert isinstance(otherwise, str)
+        return self._known.get(key, otherwise)
+
+
 class Application:
     """An application whose executors register at the given seconds, on a clock that only sleeping moves.
 
@@ -69,12 +79,10 @@ class Application:
         self.master = master
         self.now = 1000.0
         self._registering = [1000.0 + second for second in registering]
-        self._conf = SparkConf(loadDefaults=False)
-        for key, value in settings.items():
-            self._conf.set(f"spark.{key.replace('_', '.')}", value)
+        self._conf = Settings({f"spark.{key.replace('_', '.')}": value for key, value in settings.items()})
         self._jsc = self
 
-    def conf(self) -> SparkConf:
+    def conf(self) -> Settings:
         return self._conf
 
     @property
@@ -147,6 +155,7 @@ def test_executors_are_waited_for_once(monkeypatch):
     [
         ("yarn", {"executor_instances": "6", "executor_cores": "2"}, 12),
         ("yarn", {"executor_instances": "6", "executor_cores": "4", "task_cpus": "3"}, 8),
+        ("yarn", {"executor_instances": "6", "executor_cores": "3", "task_cpus": "4"}, 4),
         ("yarn", {"executor_instances": "6"}, 6),
         ("k8s://cluster", {"dynamicAllocation_enabled": "true", "dynamicAllocation_maxExecutors": "20"}, 20),
         (
@@ -165,7 +174,9 @@ def test_executors_are_waited_for_once(monkeypatch):
 )
 def test_executors_that_the_settings_name_are_not_waited_for(tasks, master, settings, expected):
     application = Application(master, **settings)
-    assert tasks(application) == expected
+    found = tasks(application)
+    assert found == expected
+    assert isinstance(found, int)
     assert application.waited_s == 0
 
 

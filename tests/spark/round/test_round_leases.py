@@ -14,6 +14,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.spark.round.keepalive import KeepAlive
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease, open_lease, pinned_by_table
+from fluss_tiering.spark.runtime import Runtime
 
 
 def lease_of(client: TieringClient, tables: Sequence[TableInfo], **given: Any) -> Lease:
@@ -162,3 +163,40 @@ def test_what_cannot_be_released_stays_pinned_until_the_lease_expires(applicatio
         for bucket in buckets:
             releaser.release(lease.lease_id, {bucket}, lease.attempt_token)
     assert not pinned(application, table, lease.lease_id)
+
+
+class Impatient:
+    """An event whose pauses take no time. It keeps them."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float | None] = []
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.pauses.append(timeout)
+        return self._set
+
+
+def test_a_release_is_tried_with_pauses_that_grow_from_half_a_second_to_half_a_minute(monkeypatch):
+    monkeypatch.setattr("random.uniform", lambda least, most: most)
+    event = Impatient()
+    tried: list[tuple[object, ...]] = []
+
+    def release(lease_id: str, buckets: set[TableBucket], *, attempt_token: int | None) -> None:
+        tried.append((lease_id, buckets, attempt_token))
+        if len(tried) < 9:
+            raise FlussTieringError(ErrorCode.UNAVAILABLE, "away")
+
+    client = cast("Any", SimpleNamespace(release_lease=release))
+    with Releaser(client, runtime=Runtime(new_event=lambda: event)) as releaser:
+        releaser.release("X", {TableBucket(7, 0)}, 5)
+        releaser.release("Y", {TableBucket(7, 1)}, None)
+    assert event.pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert tried == [("X", {TableBucket(7, 0)}, 5)] * 9 + [("Y", {TableBucket(7, 1)}, None)]
+    assert event.is_set(), "nothing is tried after the end"

@@ -6,10 +6,11 @@ They show what a round leaves in the lake and with the server, and what it tells
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 import pytest
-from plain_lake import PlainLake
+from plain_lake import PlainLake, PlainTable
 from plain_rounds import Application, Rows, named
 
 from fluss_tiering.formats.schema import arrow_schema
@@ -146,6 +147,40 @@ def test_a_partition_that_is_made_again_replaces_the_rows_of_the_one_before(appl
     newest = application.lake.tables[str(table.path)][-1]
     deleting = {file.partition_values for file in newest.files if "-deletes-" in file.location}
     assert deleting == {("mon",), ("tue",)}
+
+
+def test_the_lake_is_asked_only_about_buckets_that_were_never_tiered(application: Application, monkeypatch):
+    asked: list[dict[tuple[str, ...], set[int]]] = []
+    partitions_with_rows = PlainTable.partitions_with_rows
+
+    def ask(lake: PlainTable, places: Mapping[tuple[str, ...], Collection[int]]) -> Collection[tuple[str, ...]]:
+        asked.append({values: set(buckets) for values, buckets in places.items()})
+        return partitions_with_rows(lake, places)
+
+    monkeypatch.setattr(PlainTable, "partitions_with_rows", ask)
+    table = application.client.create_table(application.new_path(), DAYS)
+    for day in ("mon", "tue"):
+        write_day(application, table, day, named(range(10), day))
+    application.tier(table)
+    assert asked == [{("mon",): {0, 1}, ("tue",): {0, 1}}]
+    write_day(application, table, "mon", named(range(10), "again"))
+    application.tier(table)
+    assert len(asked) == 1, "all of its buckets are known"
+    write_day(application, table, "wed", named([1], "wed"))
+    ends = application.ends(table)
+    (bucket,) = (
+        each.bucket.bucket
+        for each in application.client.list_buckets([table.path])[table.path]
+        if each.partition_values == ("wed",) and each.bucket in ends
+    )
+    application.tier(table)
+    assert asked[1:] == [{("wed",): {bucket}}]
+
+    for key in (True, False):
+        other = application.table(key=key)
+        application.write(other, named([1], "row"))
+        application.tier(other)
+    assert len(asked) == 2, "without partitions there was none before"
 
 
 # What a round tells of itself
