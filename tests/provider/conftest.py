@@ -25,6 +25,7 @@ os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
+from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 
@@ -152,3 +153,19 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Ca
         return lambda: json.loads(calls.read_text())
 
     return behave
+
+
+@pytest.fixture
+def make(context: Callable[..., dict[str, Any]]) -> Callable[..., FlussTieringSparkOperator]:
+    """Makes a submit task for a lease."""
+
+    def operator(lease: object, **arguments: Any) -> FlussTieringSparkOperator:
+        return FlussTieringSparkOperator(task_id="submit", lease=lease, **arguments)
+
+    return operator
+
+
+@pytest.fixture
+def lease(new_table: Callable[..., str], acquire: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """The lease of a table with a primary key and of a log table."""
+    return acquire(new_table(), new_table(primary_key=False))

@@ -52,11 +52,6 @@ def living(client):
 
 
 @pytest.fixture
-def lease(new_table, acquire):
-    return acquire(new_table(), new_table(primary_key=False))
-
-
-@pytest.fixture
 def retry(lease, context, monkeypatch) -> Callable[[], Retry]:
     """Begins the next try, and returns when it waits for a round."""
 

@@ -20,11 +20,6 @@ SUCCEEDED = {"acquire": "success", "submit": "success", "wait": "success"}
 SUBMIT_WAS_KILLED = {**SUCCEEDED, "submit": "failed"}
 
 
-@pytest.fixture
-def lease(new_table, acquire):
-    return acquire(new_table(), new_table(primary_key=False))
-
-
 def release(lease: object, *, decides: bool = True) -> FlussReleaseKvSnapshotLeaseOperator:
     """The release task of a DAG of the usual form."""
     with DAG("dag"):

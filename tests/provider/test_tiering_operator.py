@@ -4,47 +4,28 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
-from provider_support import Driver, dead_driver, is_shown_alone
+from provider_support import Driver, dead_driver
 
 from airflow_provider_fluss.operators.engine_submit import spark_cause
 from airflow_provider_fluss.operators.lease import (
-    FlussAcquireKvSnapshotLeaseOperator,
     FlussReleaseKvSnapshotLeaseOperator,
 )
-from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from airflow_provider_fluss.outcome import Verdict, judge
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
-from airflow_provider_fluss.tier_arguments import ARGUMENTS
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
 from fluss_tiering.spark import submit
-from fluss_tiering.spark.options import parse_arguments
 from waiting import wait_until
 
 AWAY = {"conn_type": "fluss", "host": "127.0.0.1", "port": 1, "extra": {"timeout": 1}}
 """A connection to a server that does not run."""
-
-
-@pytest.fixture
-def make(context):
-    def operator(lease: object, **arguments: Any) -> FlussTieringSparkOperator:
-        return FlussTieringSparkOperator(task_id="submit", lease=lease, **arguments)
-
-    return operator
-
-
-@pytest.fixture
-def lease(new_table, acquire):
-    return acquire(new_table(), new_table(primary_key=False))
 
 
 def test_it_submits_the_application_with_the_lease(server, spark, make, context, lease):
@@ -126,26 +107,6 @@ def put_in_lake(client: TieringClient, path: TablePath) -> None:
     offsets_path = client.prepare_lake_snapshot(table, claim.tiering_epoch, ends)
     client.commit_lake_snapshot(table, claim.tiering_epoch, 7, ends, offsets_path, "commit")
     client.heartbeat(finished=[HeartbeatEntry(table.table_id, claim.tiering_epoch)])
-
-
-def test_what_the_user_sets_in_spark_wins(spark, make, context, lease):
-    called = spark("")
-    make(lease, conf={"spark.scheduler.mode": "FIFO", "spark.executor.memory": "2g"}).execute(context("submit"))
-    settings = [argument for argument in called() if argument.startswith("spark.")]
-    assert "spark.scheduler.mode=FIFO" in settings
-    assert "spark.scheduler.mode=FAIR" not in settings
-    assert "spark.executor.memory=2g" in settings
-    assert any(each.startswith("spark.pyspark.python=") for each in settings)
-
-
-def test_jars_and_packages_are_added_to_those_that_the_application_needs(monkeypatch, spark, make, context, lease):
-    monkeypatch.delenv(submit.JARS_VARIABLE, raising=False)
-    called = spark("")
-    operator = make(lease, packages="a:b:1", jars="/x.jar", conf={"spark.jars.packages": "c:d:2"})
-    operator.execute(context("submit"))
-    assert f"spark.jars.packages=a:b:1,c:d:2,{','.join(submit.packages())}" in called()
-    assert "spark.jars=/x.jar" in called()
-    assert not {"--packages", "--jars"} & set(called())
 
 
 def test_a_failure_without_a_try_left_is_passed_on_to_who_waits(client, spark, make, context, driver, lease):
@@ -337,83 +298,6 @@ def test_without_a_lease_nothing_is_submitted(spark, make, context, tmp_path):
     assert not (tmp_path / "calls.json").exists()
 
 
-GIVEN = {
-    "claim_timeout": (timedelta(seconds=90), "7.5"),
-    "max_round_bytes": (1000, "2kb"),
-    "max_round_duration": (timedelta(minutes=3), "freshness"),
-    "skip_missing_log": (True, "true"),
-    "table_concurrency": (8, "9"),
-    "worker_buffer_bytes": (1 << 20, "2 mb"),
-}
-"""An argument -> a value of it, and what a template may render."""
-
-
-@pytest.mark.parametrize(
-    ("which", "expected"),
-    [
-        (0, (90.0, 1000, "180000ms", 8, 1 << 20)),
-        (1, (7.5, 2048, "freshness", 9, 2 << 20)),
-    ],
-)
-def test_every_option_is_an_argument_of_the_same_name(spark, make, context, lease, which, expected):  # D65
-    assert GIVEN.keys() == ARGUMENTS.keys() <= set(FlussTieringSparkOperator.template_fields)
-    called = spark("")
-    make(lease, **{name: values[which] for name, values in GIVEN.items()}).execute(context("submit"))
-    options = parse_arguments(called()[called().index(str(submit.APPLICATION)) + 1 :])
-    assert options.skip_missing_log
-    assert expected == (
-        options.claim_timeout_s,
-        options.max_round_bytes,
-        options.max_round_duration,
-        options.table_concurrency,
-        options.worker_buffer_bytes,
-    )
-
-
-@pytest.mark.parametrize(
-    ("argument", "said"),
-    [
-        ({"max_round_bytes": 0}, "max_round_bytes: '0' is not a size of at least 1b"),
-        ({"table_concurrency": "many"}, "table_concurrency: 'many' is not a whole number"),
-        ({"skip_missing_log": "perhaps"}, "skip_missing_log: 'perhaps' is not true or false"),
-        ({"max_round_duration": timedelta(microseconds=10)}, "max_round_duration: 0:00:00.000010 is shorter than one"),
-        ({"max_round_duration": "3 weeks"}, "max_round_duration: '3 weeks' is not a duration"),
-        ({"max_round_duration": timedelta(seconds=-5)}, "max_round_duration: -5 s is below 0"),
-        ({"max_round_duration": -1}, "max_round_duration: '-1' is not a duration"),
-        ({"conf": "a=b"}, "conf is 'a=b': expected a dict of Spark settings"),
-        ({"files": 5}, "files is 5: expected a text, with commas between several"),
-        ({"conn_id": 5}, "conn_id is 5: expected the id of an Airflow connection, as a text"),
-        ({"conn_id": None}, "conn_id is None: expected the id of an Airflow connection, as a text"),
-    ],
-)
-@pytest.mark.parametrize("rows", ["new rows", "no new rows"])
-def test_a_wrong_option_is_named_and_not_tried_again(  # D65
-    client, driver, spark, make, context, lease, tmp_path, argument, said, rows
-):
-    spark("")
-    if rows == "no new rows":
-        for table in lease["tables"]:
-            driver.tier(lease, table)
-    with pytest.raises(AirflowFailException, match=f"^{said}") as failed:
-        make(lease, **argument).execute(context("submit"))
-    assert is_shown_alone(failed.value)
-    assert not (tmp_path / "calls.json").exists()
-    # The sensor tells the same.
-    assert said[:20] in client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason
-
-
-def test_an_unknown_spark_connection_is_not_yarn(client, spark, make, context, lease, tmp_path):  # D63
-    spark("")
-    with pytest.raises(AirflowFailException, match=r"^Connection 'other' is not defined: .*'spark'") as failed:
-        make(lease, conn_id="other").execute(context("submit"))
-    assert is_shown_alone(failed.value)
-    assert not (tmp_path / "calls.json").exists()
-    # The sensor tells the same.
-    reason = client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason
-    assert reason is not None
-    assert "Connection 'other' is not defined" in reason
-
-
 def test_a_worker_without_spark_is_not_tried_again(spark, make, context, lease, monkeypatch, tmp_path):
     spark("")
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
@@ -425,41 +309,6 @@ def test_a_wrong_java_is_not_tried_again(spark, make, context, lease):
     spark("print('java.lang.UnsupportedClassVersionError: org/apache/spark has been compiled'); sys.exit(1)")
     with pytest.raises(AirflowFailException, match=r"^Spark needs Java 17 or newer on this worker: set JAVA_HOME"):
         make(lease, retries=2).execute(context("submit", try_number=1, max_tries=2))
-
-
-def test_in_cluster_deploy_mode_the_engine_is_sent_along_unless_files_are_given(spark, make, context, lease):
-    called = spark(
-        "import zipfile; archive = zipfile.ZipFile(sys.argv[sys.argv.index('--py-files') + 1])\n"
-        "assert 'fluss_tiering/spark/options.py' in archive.namelist()"
-    )
-    make(lease, deploy_mode="cluster").execute(context("submit"))
-    assert "--py-files" in called()
-    called = spark("")
-    make(lease, deploy_mode="cluster", py_files="own.zip").execute(context("submit"))
-    assert called()[called().index("--py-files") + 1] == "own.zip"
-    make(lease).execute(context("submit"))
-    assert "--py-files" not in called()
-
-
-@pytest.mark.parametrize(
-    ("of_connection", "arguments", "is_in_cluster"),
-    [
-        ("cluster", {}, True),
-        ("cluster", {"deploy_mode": "client"}, False),
-        ("client", {"deploy_mode": "cluster"}, True),
-        ("client", {"conf": {"spark.submit.deployMode": "cluster"}}, False),
-        (None, {"conf": {"spark.submit.deployMode": "cluster"}}, True),
-    ],
-)
-def test_the_deploy_mode_of_the_task_goes_before_that_of_the_connection(
-    spark, make, context, lease, monkeypatch, of_connection, arguments, is_in_cluster
-):
-    called = spark("")
-    extra = {} if of_connection is None else {"deploy-mode": of_connection}
-    connection = {"conn_type": "spark", "host": "local[2]", "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
-    make(lease, **arguments).execute(context("submit"))
-    assert ("--py-files" in called()) is is_in_cluster
 
 
 def test_a_driver_of_an_earlier_try_that_ended_well_keeps_no_application_back(spark, make, context, lease, monkeypatch):
@@ -477,47 +326,6 @@ def test_a_driver_of_an_earlier_try_that_ended_well_keeps_no_application_back(sp
     assert "--lease-id" in called()
 
 
-def test_yarn_in_cluster_mode_needs_no_further_argument(spark, make, context, lease, monkeypatch):
-    called = spark("")
-    connection = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
-    make(lease).execute(context("submit"))
-    assert "--lease-id" in called()
-
-
-@pytest.mark.parametrize(
-    ("connection", "said"),
-    [
-        (None, "Connection 'other' is not defined"),
-        ("spark://master:7077", "Connection 'other' is of the type 'spark': expected 'fluss'"),
-        ("fluss://", "Connection 'other' has no host"),
-    ],
-)
-def test_an_unusable_connection_is_one_line_and_one_try(  # D67
-    monkeypatch, spark, make, context, lease, connection, said
-):
-    spark("")
-    if connection is not None:
-        monkeypatch.setenv("AIRFLOW_CONN_OTHER", connection)
-    lease = {**lease, "fluss_conn_id": "other"}
-    for task in (
-        FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=lease["tables"], fluss_conn_id="other"),
-        make(lease),
-        FlussTieringStatusSensor(task_id="wait", lease=lease),
-        FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=lease),
-    ):
-        with pytest.raises(AirflowFailException) as failed:
-            task.execute(context(task.task_id))
-        assert str(failed.value).startswith(said)
-        assert "\n" not in str(failed.value)
-
-
-def test_the_application_is_not_to_be_replaced(make):
-    with pytest.raises(ValueError, match="application"):
-        make(None, application="other.py")
-
-
-# L23
 @pytest.mark.parametrize("old", [{}, {"lease_id": "an earlier version's"}, {"attempt_token": 3}])
 def test_an_xcom_of_an_older_format_gets_a_fresh_lease_and_goes_on(
     server, spark, make, context, new_table, client, old
