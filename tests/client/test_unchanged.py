@@ -20,6 +20,16 @@ from fluss_tiering.spark.options import TierOptions
 from waiting import WAIT_S, wait_until
 
 
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets an application fail that starts Spark."""
+
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(application, "own_session", started)
+
+
 def tier_by_hand(client: TieringClient, table: TableInfo) -> None:
     """Register a lake snapshot with the whole log, as a round does."""
     (claim,) = client.claim_tables([table.path], "by-hand", None, "driver")
@@ -66,12 +76,8 @@ def test_a_table_that_failed_or_is_held_is_left_alone(client: TieringClient) -> 
 
 @pytest.mark.parametrize("drain", [False, True])
 def test_an_application_without_new_rows_starts_no_spark(
-    client: TieringClient, server, monkeypatch: pytest.MonkeyPatch, drain: bool
+    client: TieringClient, server, no_spark: None, drain: bool
 ) -> None:  # D27
-    def started(*_: object, **__: object) -> None:
-        raise AssertionError("Spark was started")
-
-    monkeypatch.setattr(application, "own_session", started)
     table = new_table(client, [1], freshness="1ms")
     client.alter_table(table.path, {"table.datalake.tier-when-unchanged": "true"})
     tier_by_hand(client, table)
@@ -93,24 +99,16 @@ def test_an_application_without_new_rows_starts_no_spark(
 
 @pytest.mark.parametrize(("follow", "budget"), [(False, None), (True, "1s")])
 def test_a_drain_of_nothing_starts_no_spark(
-    client: TieringClient, server, monkeypatch: pytest.MonkeyPatch, follow: bool, budget: str | None
+    client: TieringClient, server, no_spark: None, follow: bool, budget: str | None
 ) -> None:  # D27
-    def started(*_: object, **__: object) -> None:
-        raise AssertionError("Spark was started")
-
-    monkeypatch.setattr(application, "own_session", started)
     table = new_table(client, [1], freshness="1h")
     options = TierOptions(server=server.target, tables=(table.path,), drain=True, follow=follow, time_budget=budget)
     assert application.run(options) == []
 
 
 def test_a_drain_that_follows_starts_spark_once_something_was_written(
-    client: TieringClient, server, monkeypatch: pytest.MonkeyPatch
+    client: TieringClient, server, no_spark: None
 ) -> None:  # D27
-    def started(*_: object, **__: object) -> None:
-        raise AssertionError("Spark was started")
-
-    monkeypatch.setattr(application, "own_session", started)
     table = new_table(client, [1], freshness="1ms")
     tier_by_hand(client, table)
     options = TierOptions(server=server.target, tables=(table.path,), drain=True, follow=True)
@@ -127,11 +125,8 @@ def test_a_drain_that_follows_starts_spark_once_something_was_written(
 
 @pytest.mark.parametrize("follow", [False, True])
 def test_a_table_that_is_pending_again_at_once_starts_no_spark(
-    client: TieringClient, server, monkeypatch: pytest.MonkeyPatch, follow: bool
+    client: TieringClient, server, no_spark: None, monkeypatch: pytest.MonkeyPatch, follow: bool
 ) -> None:  # D27
-    def started(*_: object, **__: object) -> None:
-        raise AssertionError("Spark was started")
-
     def pending() -> bool:
         return client.list_tiering_statuses(table.path)[0].state is TieringState.PENDING
 
@@ -140,7 +135,6 @@ def test_a_table_that_is_pending_again_at_once_starts_no_spark(
         wait_until(pending)
         return done
 
-    monkeypatch.setattr(application, "own_session", started)
     monkeypatch.setattr(application, "finish_unchanged_tables", finish_and_wait)
     table = new_table(client, [1], freshness="1ms")
     client.alter_table(table.path, {"table.datalake.tier-when-unchanged": "true"})
