@@ -43,17 +43,25 @@ _FATAL: Final = b"ERROR FatalExitExceptionHandler FATAL: "
 _READY_S: Final = 180.0
 _STOP_S: Final = 30.0
 _WATCHDOG: Final = """\
-import os, signal, sys
-pids = set()
+import sys
+import psutil
+watched = {}
 for line in sys.stdin:
     pid = int(line)
-    pids.add(pid) if pid > 0 else pids.discard(-pid)
-for pid in pids:
+    watched.pop(abs(pid), None)
     try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
+        if pid > 0:
+            watched[pid] = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        pass
+    print(flush=True)
+for process in watched.values():
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
         pass
 """
+"""psutil knows a process by its start, too. One that ended long ago may have left its number to another process."""
 
 
 class Watchdog:
@@ -64,7 +72,7 @@ class Watchdog:
             # Its own session: Ctrl-C is not for it.
             [sys.executable, "-c", _WATCHDOG],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
@@ -81,11 +89,16 @@ class Watchdog:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.wait(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def _tell(self, number: int) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(f"{number}\n")
         self._process.stdin.flush()
+        # Later the number could be that of another process.
+        self._process.stdout.readline()
 
 
 class FlussServer:

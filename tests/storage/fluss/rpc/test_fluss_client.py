@@ -1,5 +1,6 @@
 """A cluster whose servers are guarded, restarted, stopped and killed; each test leaves all of them running."""
 
+import os
 import subprocess
 import sys
 import time
@@ -195,6 +196,28 @@ def test_servers_do_not_outlive_a_killed_run() -> None:
         assert ended.is_running()
     finally:
         ended.kill()
+
+
+@pytest.mark.system
+def test_a_watchdog_spares_a_process_that_got_the_number_of_another() -> None:
+    next_after = Path("/proc/sys/kernel/ns_last_pid")
+    if not os.access(next_after, os.W_OK):
+        pytest.skip("only root chooses the number of a process")
+    watchdog = Watchdog()
+    for _ in range(100):
+        ended = subprocess.Popen(["sleep", "600"])
+        watchdog.watch(ended.pid)
+        ended.kill()
+        ended.wait()
+        next_after.write_text(str(ended.pid - 1))
+        with subprocess.Popen(["sleep", "600"]) as other:
+            if other.pid == ended.pid:
+                watchdog.end()
+                assert other.poll() is None
+                other.kill()
+                return
+            other.kill()
+    pytest.skip("other processes took the number")
 
 
 @pytest.mark.system
