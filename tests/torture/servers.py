@@ -84,12 +84,13 @@ class TieringServers:
         return f"ipv4:{targets}" if self._two else targets
 
     def start(self) -> None:
-        """Start the servers that do not run, at their addresses."""
+        """Start the servers that do not run, at their addresses. One of them is active after that."""
         for server in self._servers:
             if server.process is None or server.process.poll() is not None:
                 server.start()
                 assert server.process is not None
                 self._watchdog.watch(server.process.pid)
+        self.serve()
 
     def kill(self) -> None:
         """Kill the active server."""
@@ -107,6 +108,7 @@ class TieringServers:
         process.send_signal(signal.SIGSTOP)
         time.sleep(seconds)
         process.send_signal(signal.SIGCONT)
+        self.serve()
 
     def cut(self, *, active: bool, seconds: float) -> None:
         """Cut the active server, or the other one, off the database for a while."""
@@ -115,6 +117,7 @@ class TieringServers:
         network.cut()
         time.sleep(seconds)
         network.mend()
+        self.serve()
 
     def serve(self, seconds: float = 60) -> bool:
         """Wait until one of the servers is active, at most for so many seconds, and return whether one is."""
