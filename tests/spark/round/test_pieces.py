@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +18,7 @@ from engine_support import VirtualClock
 from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, LiveDataFile
+from fluss_tiering.lake.protocol import FileContent, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.round import pieces
@@ -239,64 +238,6 @@ def test_changes_that_do_not_fit_into_the_buffer_are_spread_over_the_disk(
         only(job_of(storage, table, tmp_path, piece, buffer_bytes=1000))
 
 
-class Deleting:
-    """A lake writer that keeps how each of its pieces was opened and what it deletes. It writes no files."""
-
-    def __init__(self) -> None:
-        self.opened: list[tuple[Any, ...]] = []
-        self.deleted: list[int] = []
-        self.written: list[int] = []
-
-    def open_piece(self, *place: Any) -> Deleting:
-        self.opened.append(("deletes", *place))
-        return self
-
-    def open_noting_piece(self, *place: Any) -> Deleting:
-        self.opened.append(("notes", *place))
-        return self
-
-    def write(self, rows: pa.RecordBatch, offsets: Any, timestamps_ms: Any) -> None:
-        self.written += rows["id"].to_pylist()
-
-    def delete(self, keys: pa.RecordBatch) -> None:
-        assert keys.schema.names == ["day", "id"]
-        self.deleted += keys["id"].to_pylist()
-
-    def close(self) -> list[LakeFile]:
-        return [LakeFile(FileContent.DATA, 0, "a file", 1, FileMetrics(1))]
-
-    def keys(self) -> str:
-        return "where the keys are"
-
-
-@pytest.mark.parametrize("of_snapshot", [True, False])
-@pytest.mark.parametrize("way", ["by key", "by position", "noted"])
-def test_a_piece_deletes_rows_as_its_place_needs_it(
-    storage: EmbeddedStorage, tmp_path: Path, way: str, of_snapshot: bool
-):
-    table = make(storage, key=True)
-    write(storage, WriteKind.UPSERT, [(1, "a"), (2, "b")])
-    storage.take_kv_snapshots(PATH)
-    (info,) = storage.buckets(PATH)
-    assert info.latest_kv_snapshot is not None
-    piece: Piece = LogPiece(info.bucket, 0, 2, deletes=True, partition_values=("mon",))
-    if of_snapshot:
-        piece = SnapshotPiece(info.latest_kv_snapshot, partition_values=("mon",), deletes=True)
-    live = (LiveDataFile("live.parquet", (), 5),) if way == "by position" else None
-    work = PieceWork(piece, "here", live, notes_keys=way == "noted")
-    writer = Deleting()
-    job = replace(job_of(storage, table, tmp_path), work=[work], writer=cast("Any", writer))
-
-    result = only(job)
-
-    place = (info.bucket.bucket, "here", 0, ("mon",))
-    assert writer.opened == [("notes", *place) if way == "noted" else ("deletes", *place, live)]
-    assert (sorted(writer.deleted), sorted(writer.written), result.rows) == ([1, 2], [1, 2], 2)
-    assert [file.location for file in result.files] == ["a file"]
-    assert result.keys == ("where the keys are" if way == "noted" else None)
-    assert result.expired is None
-
-
 def test_an_interrupted_worker_removes_what_it_has_written(storage: EmbeddedStorage, tmp_path: Path, monkeypatch):
     table = make(storage, key=False)
     write(storage, WriteKind.APPEND, [(1, "a"), (2, "b")])
@@ -321,6 +262,14 @@ def test_the_peak_memory_of_the_worker_is_told_in_bytes(storage: EmbeddedStorage
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     peak = int(line.split()[1]) * 1024
     assert 0.9 * peak < result.peak_bytes < 1.1 * peak
+
+
+@pytest.mark.parametrize(("platform", "expected"), [("linux", 3 << 20), ("darwin", 3 << 10)])
+def test_the_unit_of_the_peak_memory_is_that_of_the_platform(monkeypatch, platform: str, expected: int):
+    used = SimpleNamespace(ru_maxrss=3 << 10)
+    monkeypatch.setattr(pieces, "sys", SimpleNamespace(platform=platform))
+    monkeypatch.setattr(pieces, "resource", SimpleNamespace(RUSAGE_SELF="self", getrusage={"self": used}.get))
+    assert pieces.peak_bytes() == expected
 
 
 @pytest.mark.parametrize("key", [True, False])

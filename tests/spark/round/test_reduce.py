@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from fluss_tiering.formats.log.batch import ChangeType, LogBatch
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath
+from fluss_tiering.spark.round import reduce
 from fluss_tiering.spark.round.reduce import Changes, Reducer
 
 COLUMNS = (
@@ -163,10 +165,36 @@ def test_a_disk_that_fills_up_on_the_way_is_named(tmp_path: Path, monkeypatch: p
     changes = [(number, "cold", ChangeType.INSERT) for number in range(20_000)]
     monkeypatch.setattr("pyarrow.ipc.new_stream", lambda *_, **__: FullDisk(moment))
 
-    with pytest.raises(FlussTieringError, match=f"could not write to {tmp_path}/.*No space left on device") as refused:
+    with pytest.raises(
+        FlussTieringError, match=f"could not write to {tmp_path}/fluss-reduce-.*No space left on device"
+    ) as refused:
         found_in(Reducer(TABLE, 100_000).reduced(batches_of(changes, iter([500] * 40))))
     assert refused.value.code is ErrorCode.STORAGE
     assert list(tmp_path.iterdir()) == []
+
+
+# D43: files that are still too large are spread over more files, by other bits of the hash
+def test_changes_are_spread_again_until_they_fit_or_the_hash_has_no_more_bits(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reduce, "_FILES", 2)
+    folders, open_ones = reduce.temporary_folder, 0
+    depths: list[int] = []
+
+    @contextmanager
+    def counted(purpose: str) -> Iterator[Path]:
+        nonlocal open_ones
+        with folders(purpose) as folder:
+            open_ones += 1
+            depths.append(open_ones)
+            yield folder
+            open_ones -= 1
+
+    monkeypatch.setattr(reduce, "temporary_folder", counted)
+    changes = [(number, "cold", ChangeType.INSERT) for number in range(300)]
+    found = list(Reducer(TABLE, 200).reduced(batches_of(changes, iter([100] * 3))))
+    assert found_in(iter(found)) == expected_of(changes)
+    assert max(depths) == 6
+    # About half of the changes of a file go to each of its two files: 300, 150, 75, 37, 19, 9 and 5 of them.
+    assert max(part.records.num_rows for part in found) < 20
 
 
 def test_a_disk_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -87,6 +87,16 @@ def test_a_table_without_rows_needs_no_lease(application: Application):
     assert snapshots_of(application, table, lease) == ({}, set())
 
 
+def test_buckets_without_rows_are_not_missed_in_a_lease(application: Application):
+    table = application.table(num_buckets=4)
+    application.write(table, named([1], "row"))
+    lease = lease_of(application.client, [table])
+    found, made = snapshots_of(application, table, lease)
+    assert set(found) == set(application.ends(table))
+    assert len(found) == 1
+    assert made == set()
+
+
 def test_a_snapshot_that_is_gone_is_replaced_by_a_newer_one(application: Application, monkeypatch):
     (table, _) = two_tables(application)
     lease = lease_of(application.client, [table])
