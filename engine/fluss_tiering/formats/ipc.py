@@ -92,7 +92,29 @@ def _check_uncompressed(arrow_ipc: bytes) -> None:
             _refuse("the Arrow IPC stream has compressed buffers: expected none; write it without compression")
 
 
-def _child(metadata: bytes, table: int, field: int) -> int | None:
+def child_of_header(metadata: bytes | bytearray, field: int) -> int | None:
+    """Return the position of what is in a field of the header of a message, such as a record batch.
+
+    Args:
+        metadata: The metadata of a message.
+        field: The number of the field in Arrow's Message.fbs.
+
+    Returns:
+        The position in the metadata; None if the field is absent.
+
+    Raises:
+        struct.error: If the metadata is damaged.
+    """
+    header = _child(metadata, _uint32(metadata, 0), _HEADER_FIELD)
+    return None if header is None else _child(metadata, header, field)
+
+
+def has_compressed_buffers(metadata: bytes | bytearray) -> bool:
+    """Return whether the buffers of a record batch are compressed. Raises the errors of `child_of_header`."""
+    return child_of_header(metadata, _COMPRESSION_FIELD) is not None
+
+
+def _child(metadata: bytes | bytearray, table: int, field: int) -> int | None:
     """Return the position of the table in a field of a FlatBuffers table, or None if the field is absent."""
     vtable = table - struct.unpack_from("<i", metadata, table)[0]
     entry = 4 + 2 * field
@@ -102,11 +124,11 @@ def _child(metadata: bytes, table: int, field: int) -> int | None:
     return table + offset + _uint32(metadata, table + offset) if offset else None
 
 
-def _uint16(metadata: bytes, position: int) -> int:
+def _uint16(metadata: bytes | bytearray, position: int) -> int:
     return int(struct.unpack_from("<H", metadata, position)[0])
 
 
-def _uint32(metadata: bytes, position: int) -> int:
+def _uint32(metadata: bytes | bytearray, position: int) -> int:
     return int(struct.unpack_from("<I", metadata, position)[0])
 
 

@@ -17,6 +17,7 @@ from fluss_tiering.formats.log.batch import (
     corrupt_batch,
     read_header,
 )
+from fluss_tiering.formats.log.empty_buffers import without_empty_frames
 from fluss_tiering.formats.log.empty_lists import with_offsets
 from fluss_tiering.formats.projection import no_columns
 
@@ -170,12 +171,22 @@ def _read_records(
 ) -> pa.RecordBatch:
     """Return the records of a message. `full` also checks each value, which is needed if no checksum was compared."""
     try:
-        if included is None:
-            records = pa.ipc.read_record_batch(message, schema)
-        else:
-            records = _stream(schema, [memoryview(message)], included).read_next_batch()
+        try:
+            records = _decoded(message, schema, included)
+        except (pa.ArrowException, OSError):
+            # Few batches have such buffers, and to look for them takes longer than to decode a small batch.
+            mended = without_empty_frames(message)
+            if mended is None:
+                raise
+            records = _decoded(mended, schema, included)
         records.validate(full=full)
     except (pa.ArrowException, OSError, StopIteration) as error:
         what = str(error).partition("\n")[0] or "no message"
         corrupt_batch(position, f"holds no records of the table's schema ({what})", error)
     return with_offsets(records)
+
+
+def _decoded(message: pa.Buffer, schema: pa.Schema, included: Sequence[int] | None) -> pa.RecordBatch:
+    if included is None:
+        return pa.ipc.read_record_batch(message, schema)
+    return _stream(schema, [memoryview(message)], included).read_next_batch()

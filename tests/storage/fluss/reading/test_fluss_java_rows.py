@@ -6,6 +6,7 @@ import datetime as dt
 from decimal import Decimal
 
 import pyarrow as pa
+import pytest
 from fluss_reading import read
 from fluss_tables import new_path
 
@@ -63,6 +64,29 @@ def test_a_log_of_the_java_client(fluss: FlussClient, java_client: FlussJavaClie
     there = java_client.log(path)
     assert [row.values for row in there] == [plain(row) for row in _ROWS]
     assert [(row.offset, row.kind) for row in there] == [(0, "+A"), (1, "+A"), (2, "+A")]
+    assert read_here(fluss, path, 3) == [row.values for row in there]
+
+
+@pytest.mark.parametrize("key", [[], ["id"]], ids=["log table", "primary-key table"])
+@pytest.mark.parametrize("compression", ["LZ4_FRAME", "ZSTD", "NONE"])
+def test_lists_and_maps_without_elements(
+    fluss: FlussClient, java_client: FlussJavaClient, compression: str, key: list[str]
+) -> None:
+    """A batch of the log has no element of any list, so that Arrow's Java library compresses buffers without bytes."""
+    path = new_path("java")
+    columns = {
+        "id": "BIGINT NOT NULL",
+        "texts": "ARRAY<STRING>",
+        "counts": "MAP<STRING NOT NULL, INT>",
+        "row": "ROW<inner ARRAY<ROW<a BIGINT, b ARRAY<STRING>>>, c INT>",
+    }
+    java_client.create(path, columns, primary_key=key, properties={"table.log.arrow.compression.type": compression})
+    batches = [[[1, [], [], [[], 1]]], [[2, None, None, None]], [[3, ["a"], [["k", 1]], [[[1, []]], None]]]]
+    write = java_client.upsert if key else java_client.append
+    for batch in batches:
+        write(path, batch)
+    there = java_client.log(path)
+    assert [row.values for row in there] == [row for (row,) in batches]
     assert read_here(fluss, path, 3) == [row.values for row in there]
 
 
