@@ -26,7 +26,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.spark.drain import Drain, DrainLimits, PendingTables
+from fluss_tiering.spark.drain import REST_S, Drain, DrainLimits, PendingTables
 from fluss_tiering.spark.ended import SparkEndedError, spark_has_ended
 from fluss_tiering.spark.maintenance.background import BackgroundMaintenance
 from fluss_tiering.spark.maintenance.maintain import Maintenance
@@ -356,12 +356,14 @@ def _before_spark(
     began, done, needs_spark = time.monotonic(), dict[TablePath, TableResult](), False
     interval_s = parse_duration_ms(options.maintenance_interval) / 1000
     next_look = began + interval_s
+    rests_until: dict[TablePath, float] = {}
     waiting = RetryingClient(options.server, stopped=threading.Event())
     with waiting, PendingTables(waiting, options.tables) as pending:
         while not needs_spark and (left_s := began + budget_s - time.monotonic()) > 0:
-            if pending.longest_waiting():
-                done |= (now := _without_spark(waiting, options, options.tables))
-                needs_spark = _is_pending(waiting, options.tables, but=now)
+            if due := [path for path in pending.longest_waiting() if time.monotonic() >= rests_until.get(path, 0.0)]:
+                done |= (now := _without_spark(waiting, options, due))
+                rests_until |= dict.fromkeys(now, time.monotonic() + REST_S)
+                needs_spark = _is_pending(waiting, due, but=now)
             elif time.monotonic() >= next_look:
                 next_look += interval_s
                 needs_spark = _has_lake_to_maintain(waiting, options.tables)

@@ -20,7 +20,7 @@ from fluss_tiering.spark.round.result import TableResult
 
 _LOOK_S: Final = 1.0
 """The time between two looks at the clock while nothing happens."""
-_REST_S: Final = 1.0
+REST_S: Final = 1.0
 """How long a table rests after a round that found nothing new. A freshness of 0 makes it Pending again at once."""
 
 
@@ -124,7 +124,7 @@ class Drain:
                 if (result := future.result()) is not None:
                     self._results[path] = result
                     if not result.failed and result.stats.lake_snapshot_id is None:
-                        self._rests_until[path] = time.monotonic() + _REST_S
+                        self._rests_until[path] = time.monotonic() + REST_S
 
     def _rests(self, path: TablePath) -> bool:
         return time.monotonic() < self._rests_until.get(path, 0.0)
