@@ -97,6 +97,28 @@ def test_buckets_without_rows_are_not_missed_in_a_lease(application: Application
     assert made == set()
 
 
+def test_each_lease_of_a_table_is_renewed_until_it_is_released(application: Application):
+    first, second = two_tables(application)
+    lease = lease_of(application.client, [first])
+    told: list[tuple[object, ...]] = []
+    keepalive = SimpleNamespace(
+        hold=lambda *of: told.append(("hold", *of)), let_go=lambda *of: told.append(("let go", *of))
+    )
+    claim = SimpleNamespace(table_id=second.table_id, tiering_epoch=7, path=second.path)
+    held = TableLease(application.client, cast("Any", keepalive), lease, second)
+    held.hold(set())
+    assert told == [], "the lease pins nothing of the table"
+    held.hold(set(application.ends(second)))
+    held.snapshots(cast("Any", claim), application.client.list_buckets([second.path])[second.path])
+    own = f"{lease.lease_id}/{second.table_id}.7"
+    assert told == [("hold", each, second.table_id) for each in (lease.lease_id, own)]
+    told.clear()
+    with Releaser(application.client) as releaser:
+        held.release(releaser)
+    assert told == [("let go", each, second.table_id) for each in (lease.lease_id, own)]
+    assert not pinned(application, second, own)
+
+
 def test_a_snapshot_that_is_gone_is_replaced_by_a_newer_one(application: Application, monkeypatch):
     (table, _) = two_tables(application)
     lease = lease_of(application.client, [table])
