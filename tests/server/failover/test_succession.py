@@ -249,7 +249,8 @@ async def test_a_server_opens_its_components_once_the_data_folder_is_free(server
         return "opened"
 
     assert await server.succession.take_over(open_components, waits.append) == "opened"
-    assert waits == ["held by 7", "held by 8"]
+    ends = "which ends once it finds that it leads no more"
+    assert waits == [f"held by 7, {ends}", f"held by 8, {ends}"]
     assert server.clock.pauses == [0.5] * 3
 
 
