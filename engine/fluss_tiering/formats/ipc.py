@@ -85,7 +85,7 @@ def _check_uncompressed(arrow_ipc: bytes) -> None:
         if message.metadata_version != pa.ipc.MetadataVersion.V5:
             _refuse("the Arrow IPC stream has a format older than Arrow 1.0: expected metadata version 5")
         metadata = message.metadata.to_pybytes()
-        header = _child(metadata, _uint32(metadata, 0), _HEADER_FIELD)
+        header = _header(metadata)
         if header is not None and message.type == "dictionary":
             header = _child(metadata, header, _DATA_FIELD)
         if header is None or _child(metadata, header, _COMPRESSION_FIELD) is not None:
@@ -105,13 +105,17 @@ def child_of_header(metadata: bytes | bytearray, field: int) -> int | None:
     Raises:
         struct.error: If the metadata is damaged.
     """
-    header = _child(metadata, _uint32(metadata, 0), _HEADER_FIELD)
+    header = _header(metadata)
     return None if header is None else _child(metadata, header, field)
 
 
 def has_compressed_buffers(metadata: bytes | bytearray) -> bool:
     """Return whether the buffers of a record batch are compressed. Raises the errors of `child_of_header`."""
     return child_of_header(metadata, _COMPRESSION_FIELD) is not None
+
+
+def _header(metadata: bytes | bytearray) -> int | None:
+    return _child(metadata, _uint32(metadata, 0), _HEADER_FIELD)
 
 
 def _child(metadata: bytes | bytearray, table: int, field: int) -> int | None:

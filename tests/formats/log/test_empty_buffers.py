@@ -62,9 +62,13 @@ def as_java_writes(written: pa.Buffer) -> pa.Buffer:
     return pa.py_buffer(struct.pack("<II", mark, size) + metadata + body)
 
 
-def log_batch(base_offset: int, *rows: dict[str, Any]) -> bytes:
+def log_batch_of_cpp(base_offset: int, *rows: dict[str, Any]) -> bytes:
     records = pa.RecordBatch.from_pylist(list(rows), SCHEMA)
-    encoded = encode_log_batch(base_offset, 0, records, schema_id=1, change_types=None, compression="LZ4_FRAME")
+    return encode_log_batch(base_offset, 0, records, schema_id=1, change_types=None, compression="LZ4_FRAME")
+
+
+def log_batch(base_offset: int, *rows: dict[str, Any]) -> bytes:
+    encoded = log_batch_of_cpp(base_offset, *rows)
     header = read_header(memoryview(encoded), 0)
     assert header is not None
     changed = bytearray(encoded[: header.records_start] + bytes(as_java_writes(message(*rows))))
@@ -107,10 +111,7 @@ def test_batches_with_and_without_such_buffers_are_read(included: list[int] | No
     parts = [[FULL, FULL], [EMPTY], [FULL, NULLS], [NULLS, EMPTY]]
     log, batches, expected = b"", [], []
     for number, rows in enumerate(parts):
-        batch = log_batch(2 * number, *rows) if FULL not in rows else None
-        if batch is None:
-            records = pa.RecordBatch.from_pylist(rows, SCHEMA)
-            batch = encode_log_batch(2 * number, 0, records, schema_id=1, change_types=None, compression="LZ4_FRAME")
+        batch = log_batch_of_cpp(2 * number, *rows) if FULL in rows else log_batch(2 * number, *rows)
         header = read_header(memoryview(batch), 0)
         assert header is not None
         batches.append((len(log), header))
