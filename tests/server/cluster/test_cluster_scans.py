@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -105,6 +106,12 @@ class Failing:
         leaders = self.fluss.call(metadata([self.table.path])).leaders
         return self.cluster.tablet_servers[leaders[self.bucket]]
 
+    @property
+    def files(self) -> list[Path]:
+        """The folders of the table at the tablet servers."""
+        folders = self.cluster.folder.rglob(f"{self.table.path.table}-{self.table.table_id}")
+        return [each for each in folders if not each.is_relative_to(self.cluster.remote_dir)]
+
     def read_on(self) -> None:
         for batch in self.begun:
             self.found += batch["id"].to_pylist()
@@ -187,7 +194,11 @@ def test_a_scan_that_idles_for_too_long(scanning: Failing) -> None:  # K10
 @pytest.mark.slow
 @pytest.mark.fluss_versions("1.0")
 def test_a_scan_whose_table_is_dropped(scanning: Failing) -> None:  # K12
+    files = scanning.files
+    assert files
     scanning.client.drop_table(scanning.table.path)
+    # Until the leader has heard of it, the scan goes on.
+    wait_until(lambda: not any(each.exists() for each in files))
     scanning.check_it_is_lost()
 
     def gone() -> bool:
