@@ -75,6 +75,7 @@ class Server:
     url: str
     identity: Any = None
     lease_ms: int = LEASE_MS
+    advertised: str = ""
     tls: Mapping[str, Path] = field(default_factory=dict)
     opened: list[Active] = field(default_factory=list)
     process_ended: threading.Event = field(default_factory=threading.Event)
@@ -84,7 +85,13 @@ class Server:
     closed: bool = False
 
     def make(self) -> None:
-        settings = load_settings(data_dir=self.folder, port=0, leader_lease=self.lease_ms, **self.tls)
+        settings = load_settings(
+            data_dir=self.folder,
+            port=0,
+            leader_lease=self.lease_ms,
+            advertised_address=self.advertised,
+            **self.tls,
+        )
         self.listener = RpcListener(settings)
         self.replica = FailoverReplica(
             settings,

@@ -79,6 +79,22 @@ async def test_the_second_waits_forwards_reads_and_takes_over(
     write(second.opened[0], 8)
 
 
+async def test_a_server_does_not_forward_to_its_own_address(server: Callable[..., Server], postgres: Postgres) -> None:
+    # A server was killed as the active one and is started again at the same address.
+    first = server("first")
+    await first.start()
+    second = server("second", advertised="there:77")
+    postgres.execute("UPDATE server_leader SET address = 'there:77'", first.url)
+    await second.start()
+    refused = str(await second.call())
+    assert refused.startswith("no server is active: the last one was at this server's own address there:77")
+    assert isinstance(await second.call(READ), bytes), "the database answers reads"
+    address = f"127.0.0.1:{first.listener.port}"
+    postgres.execute(f"UPDATE server_leader SET address = '{address}'", first.url)
+    while await second.call() != b"first: ":
+        """It looks again in a moment."""
+
+
 async def test_a_standby_server_with_tls_forwards_over_tls(server: Callable[..., Server], tmp_path: Path) -> None:
     authority = Authority(tmp_path / "authority")
     pair = authority.pair("server", "a server")

@@ -103,7 +103,7 @@ class Server:
         self.clock = Clock()
         self.row = Row(self.clock)
         self.leadership = Leadership(self.row, LEASE_S, self.clock)
-        self.succession = Succession(self.row, self.leadership, LEASE_S)  # type: ignore[arg-type]
+        self.succession = Succession(self.row, self.leadership, LEASE_S, "own:1")  # type: ignore[arg-type]
         self.tried: list[FlussTieringError | None] = []
         self.suspended_when_told_s = 0.0
 
@@ -148,6 +148,17 @@ async def test_a_waiting_server_looks_eight_times_a_lease(server: Server) -> Non
     assert server.row.calls == ["prepare", "leader", "leader", "leader", "acquire", "leader", "acquire"]
     assert server.clock.pauses == [1.0] * 3
     assert server.leadership.generation == 3
+
+
+async def test_a_server_looks_more_often_while_the_leader_has_its_own_address(server: Server) -> None:
+    former = Leader(1, "former", "own:1")
+    server.row.answers = {"leader": [former, former, OTHER, None], "acquire": [3]}
+
+    async def look(leader: Leader | None, error: FlussTieringError | None) -> None:
+        del leader, error
+
+    await server.succession.wait_for_leadership(look)
+    assert server.clock.pauses == [0.25, 0.25, 1.0]
 
 
 async def test_a_leadership_is_renewed_four_times_a_lease_until_another_server_takes_over(

@@ -86,12 +86,13 @@ class FailoverReplica:
         self._address = settings.advertised_address or _address(settings.host, listener.port)
         election = Election(self._database, str(uuid.uuid4()), self._address, lease_s)
         self._leadership = Leadership(election, lease_s, monotonic)
-        self._succession = Succession(election, self._leadership, lease_s)
+        self._succession = Succession(election, self._leadership, lease_s, self._address)
         self._threads = ServerThreads()
         self._store: SqlTieringStore | None = None
         self._standby = StandbyRole(
             read_handlers(self._threads, self._open_store), lambda: server_credentials(settings)
         )
+        self._followed: Leader | None = None
         self._settled = asyncio.Event()
         self._course: asyncio.Task[None] | None = None
 
@@ -226,10 +227,18 @@ class FailoverReplica:
         if leader is None:
             self._standby.follow(None, "this server is about to take over")
             return
-        self._standby.follow(leader.address, "")
+        if leader.address == self._address:
+            # This server before it was killed or lost the leadership, or a server that was told the same address.
+            # A call that is forwarded there comes back to this server.
+            reason = f"the last one was at this server's own address {leader.address}, and its leadership has not ended"
+            self._standby.follow(None, reason)
+        else:
+            self._standby.follow(leader.address, "")
+        if leader != self._followed:
+            self._followed = leader
+            logger.info("waiting for the active server to end", active=leader.address, generation=leader.generation)
         if not self._settled.is_set():
             await self._threads.control(self._check_binding)
-            logger.info("waiting for the active server to end", active=leader.address, generation=leader.generation)
             await self._listener.set_serving(False)
             self._settled.set()
 

@@ -16,6 +16,9 @@ from fluss_tiering.server.failover.leadership import Leadership
 
 _RENEWALS_A_LEASE: Final = 4
 _LOOKS_A_LEASE: Final = 8
+_LOOKS_AT_OWN_ADDRESS: Final = 4
+"""How many times as often a server looks whose own address is the leader's: no server serves, or one does already."""
+
 _DATA_DIR_PAUSE_S: Final = 0.5
 _RESIGN_S: Final = 1.0
 """A database that does not answer lets the leadership lapse instead."""
@@ -32,12 +35,14 @@ class Succession:
         election: The leader's row.
         leadership: The leadership of this server.
         lease_s: The time for which the leadership is valid without a renewal, in seconds.
+        address: "host:port" at which the other servers reach this server.
     """
 
-    def __init__(self, election: Election, leadership: Leadership, lease_s: float) -> None:
+    def __init__(self, election: Election, leadership: Leadership, lease_s: float, address: str) -> None:
         self._election = election
         self._leadership = leadership
         self._lease_s = lease_s
+        self._address = address
         # A thread for this alone, because no call of the server may delay a renewal.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="leadership")
 
@@ -63,7 +68,10 @@ class Succession:
             except FlussTieringError as error:
                 problem = error
             await seen(leader, problem)
-            await asyncio.sleep(self._lease_s / _LOOKS_A_LEASE)
+            looks = _LOOKS_A_LEASE
+            if leader is not None and leader.address == self._address:
+                looks *= _LOOKS_AT_OWN_ADDRESS
+            await asyncio.sleep(self._lease_s / looks)
 
     async def keep_leadership(self, tried: Callable[[FlussTieringError | None], Awaitable[None]]) -> None:
         """Renew the leadership. Return once it lapsed or was given up, so that this server must stop leading.
