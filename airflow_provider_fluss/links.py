@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 _OPENS_PAGES_IN_ITS_FRAME: Final = (3, 3)
 """The version since which an address within Airflow leads to any page of a plugin. Before, only to its first one."""
-_SPARK_UI: Final = re.compile(r"(?:Spark's user interface is at|started at|tracking URL:) (https?://\S+)")
+_SPARK_UI: Final = re.compile(
+    r"(?:Spark's user interface is at|started at|(?P<yarn>tracking URL):) (?P<url>https?://\S+)"
+)
 """How our application, Spark's log at INFO, and `spark-submit` to YARN tell the address."""
 
 
@@ -44,7 +46,7 @@ class SparkUiLink(BaseOperatorLink):
     name = "Spark UI"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Return the address; empty if the task started no application."""
+        """Return the address; empty if the task started no application, or if the application has ended."""
         return str(getattr(operator, "spark_ui", None) or "")
 
 
@@ -83,8 +85,14 @@ def store_table_link(operator: BaseOperator, context: Context) -> None:
         context["ti"].xcom_push(key=LakeTieringLink().xcom_key, value=address)
 
 
-def notice_spark_ui(hook: SparkSubmitHook, found: Callable[[str], None]) -> None:
-    """Call `found` with the address of Spark's user interface once `spark-submit` prints it, and only once."""
+def notice_spark_ui(hook: SparkSubmitHook, found: Callable[[str, bool], None]) -> None:
+    """Tell the address of Spark's user interface once `spark-submit` prints it, and only once.
+
+    Args:
+        hook: The hook that runs `spark-submit`.
+        found: Called with the address, and with whether it leads anywhere after the application has ended. Only that of
+            YARN does, which then leads to the history of the application.
+    """
     process: Callable[[Iterator[Any]], None] = hook._process_spark_submit_log  # noqa: SLF001 - there is no other way
 
     def process_noticing(itr: Iterator[Any]) -> None:
@@ -95,7 +103,7 @@ def notice_spark_ui(hook: SparkSubmitHook, found: Callable[[str], None]) -> None
         for line in lines:
             if not known and (match := _SPARK_UI.search(str(line))):
                 known = True
-                found(match.group(1))
+                found(match["url"], match["yarn"] is not None)
             yield line
 
     hook._process_spark_submit_log = process_noticing  # type: ignore[method-assign] # noqa: SLF001

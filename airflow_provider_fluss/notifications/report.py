@@ -80,14 +80,14 @@ class TieringFailure:
         """One line for the subject of a mail."""
         if not self.tables:
             return f"{self.dag_id}: {self._where} failed"
-        return f"{self.dag_id}: {self._count} not tiered"
+        return f"{self.dag_id}: {self._summary}"
 
     @property
     def message(self) -> str:
         """The whole message as plain text."""
         lines = [f"{self._where[:1].upper()}{self._where[1:]} of {self.dag_id} failed in {self.run_id}."]
         if self.tables:
-            lines += [f"{self._count} not tiered:", *(f"- {table}" for table in self.tables)]
+            lines += [f"{self._summary[:1].upper()}{self._summary[1:]}:", *(f"- {table}" for table in self.tables)]
         lines += self._reasons
         if self.log_url:
             lines.append(f"Log: {self.log_url}")
@@ -100,7 +100,7 @@ class TieringFailure:
         parts = [f"<p>{where} of <b>{html.escape(self.dag_id)}</b> failed in {html.escape(self.run_id)}.</p>"]
         if self.tables:
             items = "".join(f"<li>{html.escape(str(table))}</li>" for table in self.tables)
-            parts.append(f"<p>{html.escape(self._count)} not tiered:</p><ul>{items}</ul>")
+            parts.append(f"<p>{html.escape(self._summary[:1].upper() + self._summary[1:])}:</p><ul>{items}</ul>")
         parts += [f"<p>{html.escape(reason)}</p>" for reason in self._reasons]
         if self.log_url:
             parts.append(f'<p><a href="{html.escape(self.log_url)}">Log of the task</a></p>')
@@ -120,9 +120,15 @@ class TieringFailure:
         return "the run" if self.task is None else f"task {self.task}"
 
     @property
-    def _count(self) -> str:
-        verb = "was" if len(self.tables) == 1 else "were"
-        return f"{len(self.tables)} of {counted(self.total, 'table')} {verb}"
+    def _summary(self) -> str:
+        """How many tables were not tiered, and of how many this is not known."""
+        unknown = sum(table.status is None for table in self.tables)
+        untiered = len(self.tables) - unknown
+        of_all = f"of {counted(self.total, 'table')}"
+        parts = [f"{untiered} {of_all} {'was' if untiered == 1 else 'were'} not tiered"] if untiered else []
+        if unknown:
+            parts.append(f"the status of {unknown}{'' if untiered else f' {of_all}'} is not known")
+        return ", and ".join(parts)
 
 
 def untiered_of_lease(client: TieringClient, lease: LeaseHandle) -> list[UntieredTable]:

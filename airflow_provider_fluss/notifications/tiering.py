@@ -18,6 +18,7 @@ from airflow_provider_fluss.notifications.report import (
     one_line,
     untiered_of_lease,
 )
+from airflow_provider_fluss.operators.maintenance import FlussMaintenanceOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,7 +36,8 @@ class FlussTieringNotifier(BaseNotifier):
     attributes of `TieringFailure`: `{{ fluss.subject }}`, `{{ fluss.message }}` and `{{ fluss.html }}` are whole texts,
     and `{{ fluss.tables }}` has for each table its status, epoch, cause and failures in a row. If the status of a table
     cannot be had, its cause says why, and the message has the error of the task as well. This is so if the server does
-    not answer, if Airflow cannot look the connection up, or if the lease is malformed.
+    not answer, if Airflow cannot look the connection up, or if the lease is malformed. For a task of maintenance, such
+    as `FlussVerifyOperator`, the message has the error of the task only.
 
     Args:
         notifiers: One notifier, or several, that send the message, for example a `SmtpNotifier`.
@@ -90,6 +92,9 @@ class FlussTieringNotifier(BaseNotifier):
     def _found(self, context: Context) -> _Found:
         """Return what is known of all tables. Whatever fails here is a part of the message."""
         found = _Found()
+        if isinstance(context.get("task"), FlussMaintenanceOperator):
+            # It does not tier, so that whether its tables were tiered says nothing about its failure.
+            return found
         try:
             for value in lease_values(context):
                 self._look_at_lease(value, context, found)

@@ -111,6 +111,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         self._marked: str | None = None
         self._ti: RuntimeTaskInstanceProtocol | None = None
         self.spark_ui: str | None = None
+        self._spark_ui_stays = False
 
     def pre_execute(self, context: Context) -> None:
         """Store the link to the tables on the page in Airflow."""
@@ -162,8 +163,9 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         notice_spark_ui(hook, self._store_spark_ui)
         return hook
 
-    def _store_spark_ui(self, address: str) -> None:
+    def _store_spark_ui(self, address: str, outlives_application: bool) -> None:
         self.spark_ui = address
+        self._spark_ui_stays = outlives_application
         if self._ti is not None:
             self._ti.xcom_push(key=SparkUiLink().xcom_key, value=address)
 
@@ -190,7 +192,12 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             self._cancel(f"task {self.task_id} failed: {error}")
             raise
         try:
-            self.submit(context)
+            try:
+                self.submit(context)
+            finally:
+                if not self._spark_ui_stays:
+                    # Airflow stores the link once more when the task ends. By then nothing answers at the address.
+                    self.spark_ui = None
         except Exception as error:
             if self._killed:
                 # What Spark logs while it is ended is no cause.

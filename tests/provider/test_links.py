@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_fluss import (
     FlussAcquireKvSnapshotLeaseOperator,
@@ -109,14 +111,35 @@ def test_the_address_of_spark_is_stored_while_the_application_runs(line, monkeyp
     hook._process_spark_submit_log(lines())
     assert processed == ["first\n", line, line.replace("host", "another")]
     assert context.pushed["_link_SparkUiLink"] == "http://host:4040"
-    # Airflow asks for the link once more at the end of the task.
     assert SparkUiLink().get_link(operator, ti_key=None) == "http://host:4040"
 
 
+@pytest.mark.parametrize(
+    ("line", "link"),
+    [
+        ("INFO fluss_tiering: Spark's user interface is at http://host:4040", ""),
+        ("\t tracking URL: http://yarn:8088/proxy/1\n", "http://yarn:8088/proxy/1"),
+    ],
+)
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_link_that_leads_nowhere_after_the_application_is_forgotten(
+    line, link, status, context, new_table, acquire, spark
+):
+    lease = acquire(new_table())
+    spark(f"print({line!r}); sys.exit({status})")
+    operator, running = FlussTieringSparkOperator(task_id="submit", lease=lease), context("submit")
+    operator.pre_execute(running)
+    with suppress(AirflowException):
+        operator.execute(running)
+    assert running["ti"].pushed["_link_SparkUiLink"] == (link or "http://host:4040")
+    # Airflow asks for the link once more at the end of the task.
+    assert SparkUiLink().get_link(operator, ti_key=None) == link
+
+
 def test_a_task_without_an_application_has_no_link_to_spark():
-    found: list[str] = []
+    found: list[tuple[str, bool]] = []
     hook = SimpleNamespace(_process_spark_submit_log=list)
-    notice_spark_ui(hook, found.append)
+    notice_spark_ui(hook, lambda *told: found.append(told))
     hook._process_spark_submit_log(["SparkUI is off", "see https://spark.apache.org"])
     assert not found
     assert SparkUiLink().get_link(FlussTieringSparkOperator(task_id="submit", lease=LEASE), ti_key=None) == ""

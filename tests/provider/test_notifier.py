@@ -19,6 +19,7 @@ from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.missing_connection import UnreachableConnectionError
 from airflow_provider_fluss.notifications.tiering import FlussTieringNotifier
 from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
+from airflow_provider_fluss.operators.maintenance import FlussVerifyOperator
 from examples.ports import free_ports
 
 LOG_URL = "http://airflow/dags/dag/log"
@@ -98,6 +99,7 @@ def test_tables_of_a_task_without_a_lease_are_told_by_their_status(new_table, ac
     FlussTieringNotifier(recorded, tables=[good, "db.{{ bad }}", "db.gone"])({**failed(None), "bad": bad[3:]})
     (failure,) = [each for _, each in recorded.sent]
     assert failure.total == 3
+    assert failure.subject == "dag: 1 of 3 tables was not tiered, and the status of 1 is not known"
     assert [(each.table, each.status, each.cause) for each in failure.tables] == [
         (bad, "Failed", "broken"),
         ("db.gone", None, "table db.gone does not exist: `fluss-tiering tables list` shows all tables"),
@@ -115,7 +117,7 @@ def test_without_an_answer_of_the_server_the_tables_and_the_error_of_the_task_ar
     began = time.monotonic()
     FlussTieringNotifier(recorded)(failed(lease, AirflowException("timed out")))
     subject, error, cause = recorded.sent[0][0].split(" | ")
-    assert subject == "dag: 1 of 1 table was not tiered"
+    assert subject == "dag: the status of 1 of 1 table is not known"
     assert error == "timed out"
     assert "cannot reach the tiering server" in cause
     assert time.monotonic() - began < 60
@@ -138,7 +140,7 @@ def test_a_connection_that_cannot_be_looked_up_is_the_reason_why_the_status_is_m
     ((text, failure),) = recorded.sent
     away = "Connection 'fluss_default' cannot be looked up at present: Airflow's API server does not answer"
     assert text.splitlines()[1:-1] == [
-        "3 of 3 tables were not tiered:",
+        "The status of 3 of 3 tables is not known:",
         *(f"- db.{each} (status unknown): {away}" for each in "abc"),
         "Error of the task: timed out",
     ]
@@ -162,6 +164,19 @@ def test_a_malformed_lease_does_not_keep_the_message_back(server, failed, lease,
     assert [(each.table, each.status) for each in failure.tables] == [(table, None) for table in tables]
     assert all(each.cause for each in failure.tables)
     assert "Error of the task: timed out" in text
+
+
+def test_a_failed_task_of_maintenance_is_not_told_as_tables_that_were_not_tiered(new_table, acquire, driver, failed):
+    table = new_table()
+    lease = acquire(table)
+    driver.fail_round(lease, table, "broken")
+    context = failed(lease, AirflowException("3 rows differ"))
+    context["task"] = FlussVerifyOperator(task_id="verify", tables=[table])
+    recorded = Recorded()
+    FlussTieringNotifier(recorded, tables=[table])(context)
+    ((text, failure),) = recorded.sent
+    assert text.splitlines()[1:] == ["3 rows differ", f"Log: {LOG_URL}"]
+    assert failure.subject == "dag: task wait failed"
 
 
 @pytest.mark.parametrize("lease", [malformed(tables=None), 7, "lease", [1]])
