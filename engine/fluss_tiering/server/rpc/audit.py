@@ -102,8 +102,11 @@ class AuditInterceptor(OwnServicesInterceptor):
         refused = _is_refused(call)
         if not always and not refused:
             return
-        if refused and not self._refused.has_line(call.identity, host_of(call.peer)):
-            return
+        if refused:
+            host = host_of(call.peer)
+            kind = f"address {host}" if call.identity is None else call.identity
+            if not self._refused.has_line(kind, (call.identity, host)):
+                return
         line: dict[str, object] = {
             "time": _now(),
             "event": event,
@@ -132,8 +135,9 @@ class AuditInterceptor(OwnServicesInterceptor):
                 line["rows"] = call.rows
         log.write(line)
 
-    def _summarize(self, identity: str | None, host: str, count: int) -> None:
+    def _summarize(self, caller: tuple[str | None, str], count: int) -> None:
         if self._log is not None:
+            identity, host = caller
             name = None if identity is None else cut_name(identity)
             self._log.write(
                 {"time": _now(), "event": "refused", "identity": name, "further_refused_calls": count, "peer": host}

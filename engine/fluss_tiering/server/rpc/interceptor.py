@@ -1,32 +1,26 @@
-"""Turns errors of handlers into gRPC statuses. An unexpected error becomes INTERNAL; only the log tells it in full."""
+"""Wraps the handlers of our own services: requests are decoded, the leadership is checked, errors become statuses."""
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 import grpc
 import grpc.aio
-import structlog
 
-from fluss_tiering.model.error_text import header_text
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError, ThrottledError
-from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
-from fluss_tiering.server.audit.call import CallNotes, present_call, request_id_metadata
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.audit.call import present_call
 from fluss_tiering.server.rpc.access import CallAccess
+from fluss_tiering.server.rpc.failed_calls import FailedCalls
 from fluss_tiering.server.rpc.handlers import decoded, wrapped
 from fluss_tiering.server.rpc.limits.calls import LimitedCalls
-from fluss_tiering.wire.errors import status_of_error, trailing_metadata_of, trailing_metadata_of_error
 
 _OURS: Final = "/fluss_tiering."
 """The beginning of the paths of our own services' methods."""
 
 _CHECKS_ITSELF: Final = frozenset({"/fluss_tiering.v1.KvScan/ScanKv"})
 """Methods that check the leadership themselves, because a server that no longer leads answers some of their calls."""
-
-logger = structlog.get_logger(__name__)
 
 if TYPE_CHECKING:
     from fluss_tiering.server.rpc.handlers import Behaviour, Context, Handler
@@ -67,6 +61,11 @@ class ErrorInterceptor(OwnServicesInterceptor):
         self._present_check = present_check
         self._access = access
         self._limited = limits
+        self._failed = FailedCalls()
+
+    def flush(self) -> None:
+        """Log what is counted of refused calls, because the server stops."""
+        self._failed.flush()
 
     def wrap(self, handler: Handler, method: str) -> Handler:
         """Return a handler that decodes requests and turns errors into statuses."""
@@ -77,8 +76,8 @@ class ErrorInterceptor(OwnServicesInterceptor):
             handler = wrapped(handler, lambda unary: unary, lambda stream: _checked(stream, check))
         return wrapped(
             handler,
-            lambda unary: _unary(unary, method, check),
-            lambda stream: _streaming(stream, method, check),
+            lambda unary: _unary(unary, method, check, self._failed),
+            lambda stream: _streaming(stream, method, check, self._failed),
         )
 
 
@@ -118,7 +117,7 @@ def _decoding(handler: Handler, method: str) -> Handler:
     )
 
 
-def _unary(behaviour: Behaviour, method: str, check: Callable[[], None]) -> Behaviour:
+def _unary(behaviour: Behaviour, method: str, check: Callable[[], None], failed: FailedCalls) -> Behaviour:
     async def handle(request: object, context: Context) -> object:
         try:
             check()
@@ -126,7 +125,7 @@ def _unary(behaviour: Behaviour, method: str, check: Callable[[], None]) -> Beha
         except grpc.aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the answer must not show an unexpected error
-            await _abort(context, method, _cause(error, check))
+            await failed.abort(context, method, _cause(error, check))
 
     return handle
 
@@ -142,7 +141,7 @@ def _cause(error: Exception, check: Callable[[], None]) -> Exception:
     return error
 
 
-def _streaming(behaviour: Behaviour, method: str, check: Callable[[], None]) -> Behaviour:
+def _streaming(behaviour: Behaviour, method: str, check: Callable[[], None], failed: FailedCalls) -> Behaviour:
     async def handle(request: object, context: Context) -> AsyncIterator[object]:
         try:
             check()
@@ -152,7 +151,7 @@ def _streaming(behaviour: Behaviour, method: str, check: Callable[[], None]) -> 
         except grpc.aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the answer must not show an unexpected error
-            await _abort(context, method, _cause(error, check))
+            await failed.abort(context, method, _cause(error, check))
 
     return handle
 
@@ -164,33 +163,3 @@ def _checked(behaviour: Behaviour, check: Callable[[], None]) -> Behaviour:
             yield request
 
     return lambda requests, context: behaviour(requests_of(requests), context)
-
-
-def _origin(call: CallNotes | None) -> dict[str, str]:
-    """Return what the log says of a caller whose credentials are not valid: nobody else can tell who that was."""
-    if call is None or call.identity is not None:
-        return {}
-    told = {"token_id": call.token_id, "reason": call.reason, "peer": call.peer, "forwarded_for": call.forwarded_for}
-    return {key: value for key, value in told.items() if value is not None}
-
-
-async def _abort(context: Context, method: str, error: Exception) -> NoReturn:
-    call = present_call()
-    request_id = None if call is None else call.request_id
-    status, metadata = grpc.StatusCode.INTERNAL, trailing_metadata_of(ErrorCode.UNKNOWN)
-    if isinstance(error, FlussTieringError):
-        code, message = error.code, error.message
-        status, metadata = status_of_error(error), trailing_metadata_of_error(error)
-        # NOT_FOUND is a normal answer: clients ask for a thing to find out whether it exists.
-        # Calls of which there are too many are counted in lines of their own.
-        quiet = status is grpc.StatusCode.NOT_FOUND or isinstance(error, ThrottledError)
-        level = logging.DEBUG if quiet else logging.INFO
-        logger.log(
-            level, "call refused", method=method, code=code.value, error=message, request_id=request_id, **_origin(call)
-        )
-    else:
-        code, message = ErrorCode.UNKNOWN, f"the server failed in {method.rpartition('/')[2]}: see its log"
-        logger.error("call failed", method=method, request_id=request_id, exc_info=error)
-    if call is not None:
-        call.code = code
-    await context.abort(status, header_text(message, MAX_SENT_ERROR_CHARS), (*metadata, *request_id_metadata()))

@@ -120,12 +120,13 @@ class RpcListener:
         limited = LimitedCalls(limits, rates, lambda peer: close_connection(self.port, peer))
         self._audit = AuditLog(settings.audit_log, on_lost_audit_lines) if settings.audit_log else None
         self._audited = AuditInterceptor(self._audit, all_calls=settings.audit_log_calls == "all")
+        self._errors = ErrorInterceptor(self._switch.present_check, limited, access)
         self._server = grpc.aio.server(
             interceptors=[
                 *interceptors,
                 OpenServices(self.authentication, rates),
                 self._audited,
-                ErrorInterceptor(self._switch.present_check, limited, access),
+                self._errors,
             ],
             options=(
                 # Without this a second server could share the port and get half of the calls.
@@ -182,6 +183,7 @@ class RpcListener:
             await self.issuer_keys.stop()
         await self._server.stop(grace_s)
         await asyncio.to_thread(self._connections.stop)
+        self._errors.flush()
         self._audited.flush()
         if self._audit is not None:
             await asyncio.to_thread(self._audit.close)
