@@ -143,6 +143,23 @@ class FlussTieringError(Exception):
         return FlussTieringError, (self.code, self.message)
 
 
+class DataDirInUseError(FlussTieringError):
+    """The error that another server holds the data folder.
+
+    Attributes:
+        held: Which folder is held and by whom, as a sentence without a full stop and without advice.
+    """
+
+    def __init__(self, held: str) -> None:
+        advice = "expected it to be free; stop that server or name another data folder"
+        super().__init__(ErrorCode.DATA_DIR_IN_USE, f"{held}: {advice}")
+        self.held = held
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what is pickled."""
+        return DataDirInUseError, (self.held,)
+
+
 class ThrottledError(FlussTieringError):
     """The error of a call that the server refused because the caller makes too many. Nothing of it was done.
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import DataDirInUseError, ErrorCode, FlussTieringError
 from fluss_tiering.storage.files import (
     TEMPORARY_SUFFIX,
     corrupt,
@@ -199,11 +199,7 @@ def _acquire(root: Path) -> int:
     except BlockingIOError:
         holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(lock)
-        raise FlussTieringError(
-            ErrorCode.DATA_DIR_IN_USE,
-            f"the data folder {root} is in use by another server (process {holder}): expected it to be free; "
-            "stop that server or name another data folder",
-        ) from None
+        raise DataDirInUseError(f"the data folder {root} is in use by another server (process {holder})") from None
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock

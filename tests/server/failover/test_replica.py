@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from replica_servers import LEASE_MS, READ, SHORT_LEASE_MS, Server, until, write
 from structlog.testing import capture_logs
 
 from certificates import Authority
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import DataDirInUseError, ErrorCode, FlussTieringError
+from fluss_tiering.server.failover.election import Leader
 from fluss_tiering.server.failover.replica import FailoverReplica
 from fluss_tiering.server.settings import load_settings
 from fluss_tiering.server.store.note import StoreKind, note_database
@@ -87,7 +89,7 @@ async def test_a_server_does_not_forward_to_its_own_address(server: Callable[...
     postgres.execute("UPDATE server_leader SET address = 'there:77'", first.url)
     await second.start()
     refused = str(await second.call())
-    assert refused.startswith("no server is active: the last one was at this server's own address there:77")
+    assert refused.startswith("no server is active: there:77, the address of the last one, is this server's own")
     assert isinstance(await second.call(READ), bytes), "the database answers reads"
     address = f"127.0.0.1:{first.listener.port}"
     postgres.execute(f"UPDATE server_leader SET address = '{address}'", first.url)
@@ -189,9 +191,7 @@ async def test_a_server_leads_while_it_waits_for_the_data_folder(
 
     async def folder() -> None:
         if held:
-            raise FlussTieringError(
-                ErrorCode.DATA_DIR_IN_USE, "the folder is held by process 7: expected it to be free; stop 7"
-            )
+            raise DataDirInUseError("the folder is held by process 7")
 
     one.before_opening = folder
     with capture_logs() as log:
@@ -279,6 +279,25 @@ async def test_a_server_waits_beside_a_database_that_is_not_migrated(
     assert await waiting.call() == b"leading: "
 
 
+async def _serve_or_not(serving: bool) -> None:
+    """Tell nobody whether the server serves."""
+
+
+def not_started(
+    folder: Path, url: str, set_serving: Callable[[bool], Awaitable[None]] = _serve_or_not, **options: Any
+) -> FailoverReplica:
+    """Make a server that has not begun to wait, so that a test decides what it sees."""
+    return FailoverReplica(
+        load_settings(data_dir=folder, port=0, leader_lease=LEASE_MS, **options),
+        url,
+        backend=SimpleNamespace(identity=lambda: None),  # type: ignore[arg-type]
+        listener=SimpleNamespace(port=1234, set_serving=set_serving),  # type: ignore[arg-type]
+        open_active=None,  # type: ignore[arg-type]
+        monotonic=time.monotonic,
+        end_process=None,
+    )
+
+
 @pytest.mark.parametrize(
     ("host", "advertised", "expected"),
     [
@@ -292,23 +311,7 @@ async def test_a_server_waits_beside_a_database_that_is_not_migrated(
 async def test_the_others_are_told_an_address_that_they_reach(
     tmp_path: Path, postgres_url: str, host: str, advertised: str, expected: str
 ) -> None:  # S28
-    settings = load_settings(
-        data_dir=tmp_path,
-        host=host,
-        port=0,
-        advertised_address=advertised,
-        leader_lease=LEASE_MS,
-        allow_insecure=True,
-    )
-    replica = FailoverReplica(
-        settings,
-        postgres_url,
-        backend=SimpleNamespace(identity=lambda: None),  # type: ignore[arg-type]
-        listener=SimpleNamespace(port=1234),  # type: ignore[arg-type]
-        open_active=None,  # type: ignore[arg-type]
-        monotonic=time.monotonic,
-        end_process=None,
-    )
+    replica = not_started(tmp_path, postgres_url, host=host, advertised_address=advertised, allow_insecure=True)
     assert replica._address == expected.format(host=socket.gethostname(), port=1234)
     await replica.close()
 
@@ -319,15 +322,7 @@ async def test_each_try_to_renew_tells_whether_the_database_can_be_reached(tmp_p
     async def set_serving(serving: bool) -> None:
         said.append(serving)
 
-    replica = FailoverReplica(
-        load_settings(data_dir=tmp_path, port=0, leader_lease=LEASE_MS),
-        postgres_url,
-        backend=SimpleNamespace(identity=lambda: None),  # type: ignore[arg-type]
-        listener=SimpleNamespace(port=1234, set_serving=set_serving),  # type: ignore[arg-type]
-        open_active=None,  # type: ignore[arg-type]
-        monotonic=time.monotonic,
-        end_process=None,
-    )
+    replica = not_started(tmp_path, postgres_url, set_serving)
     for problem in (FlussTieringError(ErrorCode.UNAVAILABLE, "away"), None):
         await replica._tried_to_renew(problem)
         assert replica.database_reachable is (problem is None)
@@ -336,4 +331,15 @@ async def test_each_try_to_renew_tells_whether_the_database_can_be_reached(tmp_p
     await replica._follow(None, None)
     assert replica.database_reachable
     assert not replica.is_active
+    await replica.close()
+
+
+async def test_a_waiting_server_logs_each_server_once_that_it_waits_for(tmp_path: Path, postgres_url: str) -> None:
+    replica = not_started(tmp_path, postgres_url)
+    one, same, later = Leader(1, "one", "one:1"), Leader(1, "one", "one:1"), Leader(2, "later", "later:2")
+    with capture_logs() as log:
+        for leader in (one, same, later):
+            await replica._follow(leader, None)
+    told = [each for each in log if each["event"] == "waiting for the active server to end"]
+    assert [(each["active"], each["generation"]) for each in told] == [("one:1", 1), ("later:2", 2)]
     await replica.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import DataDirInUseError, ErrorCode, FlussTieringError
 from fluss_tiering.server.failover.election import Leader
 from fluss_tiering.server.failover.leadership import Leadership
 from fluss_tiering.server.failover.succession import Succession
@@ -251,7 +251,7 @@ async def test_no_call_of_the_server_delays_a_renewal(server: Server) -> None:
 
 
 async def test_a_server_opens_its_components_once_the_data_folder_is_free(server: Server) -> None:
-    held = [FlussTieringError(ErrorCode.DATA_DIR_IN_USE, f"held by {each}") for each in (7, 7, 8)]
+    held = [DataDirInUseError(f"held by {each}") for each in (7, 7, 8)]
     waits: list[str] = []
 
     async def open_components() -> str:

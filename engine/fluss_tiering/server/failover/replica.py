@@ -228,9 +228,11 @@ class FailoverReplica:
             self._standby.follow(None, "this server is about to take over")
             return
         if leader.address == self._address:
-            # This server before it was killed or lost the leadership, or a server that was told the same address.
             # A call that is forwarded there comes back to this server.
-            reason = f"the last one was at this server's own address {leader.address}, and its leadership has not ended"
+            reason = (
+                f"{leader.address}, the address of the last one, is this server's own: its leadership ends in a "
+                "moment, unless two servers have the same advertised-address"
+            )
             self._standby.follow(None, reason)
         else:
             self._standby.follow(leader.address, "")

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import DataDirInUseError, ErrorCode, FlussTieringError
 from fluss_tiering.server.failover.election import Election, Leader
 from fluss_tiering.server.failover.leadership import Leadership
 
@@ -125,11 +125,9 @@ class Succession:
         while True:
             try:
                 return await open_components()
-            except FlussTieringError as error:
-                if error.code is not ErrorCode.DATA_DIR_IN_USE:
-                    raise
+            except DataDirInUseError as error:
                 # The other server ends by itself, so that nobody has to do what the error says.
-                reason = f"{error.message.partition(': expected')[0]}, which ends once it finds that it leads no more"
+                reason = f"{error.held}, which ends once it finds that it leads no more"
                 if reason != held:
                     held = reason
                     logger.warning("take-over waits for the data folder", reason=held)
