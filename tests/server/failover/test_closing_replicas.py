@@ -6,12 +6,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 
 import pytest
-from replica_servers import SHORT_LEASE_MS, Active, Server, until, write
+from replica_servers import LEASE_MS, SHORT_LEASE_MS, Active, Server, until, write
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.time_limit import time_limit
 from fluss_tiering.server.failover import replica as replica_module
 from postgres_support import Postgres, socket_of, through
 from tcp_proxy import TcpProxy
@@ -23,6 +24,13 @@ async def test_only_a_server_that_leads_no_longer_is_ended_if_it_cannot_close(
     server: Callable[..., Server], postgres: Postgres, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:  # D1
     monkeypatch.setattr(replica_module, "_CLOSING_S", 0.05)
+    limits: list[float] = []
+
+    def noted(seconds: float, end: Callable[[], object]) -> AbstractContextManager[None]:
+        limits.append(seconds)
+        return time_limit(seconds, end)
+
+    monkeypatch.setattr(replica_module, "time_limit", noted)
     one = server("one")
     await one.start()
 
@@ -40,6 +48,10 @@ async def test_only_a_server_that_leads_no_longer_is_ended_if_it_cannot_close(
     await one.replica.stop()
     assert one.process_ended.is_set() is lost
     assert one.opened[0].closed
+    if lost:
+        assert set(limits) == {0.05}, "the time that its leadership would have had is over, too"
+    else:
+        assert all(0.05 < each <= LEASE_MS / 1000 + 0.05 for each in limits)
 
 
 async def test_a_server_is_ended_if_its_leadership_lapses_while_it_closes_and_a_call_of_the_database_hangs(

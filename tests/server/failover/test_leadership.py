@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import pytest
 import sqlalchemy as sa
@@ -61,6 +61,20 @@ def candidate(postgres_url: str) -> Callable[..., Candidate]:
         each.election.close()
 
 
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time limits that the calls of the database had."""
+    noted: list[float] = []
+    limit = Database.time_limit
+
+    def note(database: Database, seconds: float) -> AbstractContextManager[None]:
+        noted.append(seconds)
+        return limit(database, seconds)
+
+    monkeypatch.setattr(Database, "time_limit", note)
+    return noted
+
+
 def let_pass(candidate: Candidate, seconds: float) -> None:
     """Let the leader's row grow older, which is all that the database sees of the time."""
     with candidate.database.engine.begin() as connection:
@@ -104,20 +118,12 @@ def test_a_database_without_a_transaction_has_the_token_0(candidate: Callable[..
     assert first.election.renew(1) == 0
 
 
-def test_a_silent_database_is_given_half_of_the_lease(
-    candidate: Callable[..., Candidate], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, limits = candidate("first", lease_s=60), []
-
-    @contextmanager
-    def noted(_: Database, seconds: float) -> Iterator[None]:
-        limits.append(seconds)
-        yield
-
-    monkeypatch.setattr(Database, "time_limit", noted)
+def test_a_silent_database_is_given_half_of_the_lease(candidate: Callable[..., Candidate], limits: list[float]) -> None:
+    first = candidate("first", lease_s=50)
+    assert limits == [30], "the tables are made once"
     assert first.leadership.acquire()
     first.leadership.renew()
-    assert limits == [30, 30]
+    assert limits == [30, 25, 25]
 
 
 def test_servers_that_start_at_the_same_time_make_the_tables_one_after_the_other(
@@ -144,6 +150,9 @@ def test_a_leadership_that_could_not_be_renewed_refuses_at_once(candidate: Calla
     first = candidate("first", lease_s=8)
     assert "another server took over" in refused(first.leadership.require).message
     assert not first.leadership.was_given_up
+    assert first.leadership.remaining_s == 0
+    # Who never led has nothing to resign from.
+    first.leadership.resign()
     assert first.leadership.acquire()
     first.leadership.require()
     first.clock.now += 7.9
@@ -351,7 +360,7 @@ def test_the_outcome_of_a_commit_is_asked_for_until_the_database_answers(  # L10
 
 
 def test_a_database_that_does_not_tell_the_outcome_is_asked_for_a_while_only(  # L10
-    candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+    candidate: Callable[..., Candidate], limits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leadership_module, "_SETTLE_PAUSE_S", 0.01)
     monkeypatch.setattr(leadership_module, "_SETTLE_LIMIT_S", 0.2)
@@ -364,8 +373,10 @@ def test_a_database_that_does_not_tell_the_outcome_is_asked_for_a_while_only(  #
     other = sa.create_engine(first.database.engine.url, poolclass=sa.NullPool)
     with other.begin() as holding:
         holding.exec_driver_sql("UPDATE server_transaction SET token = 1")
+        limits.clear()
         with pytest.raises(FlussTieringError, match="whether the change was made is not known"):
             fence.was_committed("7")
+    assert limits == [0.2, 0.2]
     store.close()
 
 

@@ -313,6 +313,7 @@ async def test_the_others_are_told_an_address_that_they_reach(
 ) -> None:  # S28
     replica = not_started(tmp_path, postgres_url, host=host, advertised_address=advertised, allow_insecure=True)
     assert replica._address == expected.format(host=socket.gethostname(), port=1234)
+    assert replica._succession._address == replica._address, "it looks more often while the leader has this address"
     await replica.close()
 
 

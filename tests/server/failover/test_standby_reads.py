@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import string
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from fluss_tiering.api.v1.kv_snapshot_leases_pb2 import ListKvSnapshotLeasesRequ
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import TieringStatus
-from fluss_tiering.server.failover.standby_reads import _StoredLeases, read_handlers
+from fluss_tiering.server.failover.standby_reads import _StoredLeases, _StoredTiering, read_handlers
 from fluss_tiering.server.rpc.reads import LeaseReads, TieringReads
 from fluss_tiering.server.rpc.scope.leases import LeaseTables
 from fluss_tiering.server.rpc.status_entries import StatusEntries
@@ -277,8 +278,28 @@ def test_each_page_of_leases_reads_its_own_leases(
 
 @pytest.mark.parametrize(("max_snapshots", "expected"), [(1, ["A"]), (2, ["A"]), (3, ["A", "B"]), (9, ["A", "B", "C"])])
 def test_a_page_ends_behind_many_snapshots(managers: Managers, max_snapshots: int, expected: list[str]) -> None:
-    for lease_id in "ABC":
+    for lease_id in "BCA":
         managers.acquire(lease_id, HOUR, {TableBucket(1, bucket): 3 for bucket in range(2)})
     stored = _StoredLeases(lambda: managers.store)
     for leases in (stored, managers.leases):
         assert [each.lease_id for each in leases.page("", 5, max_snapshots)] == expected
+
+
+def test_a_damaged_lease_takes_no_room_of_a_page(managers: Managers) -> None:
+    for lease_id in "ABC":
+        managers.acquire(lease_id, HOUR, {TableBucket(1, 0): 3})
+    with managers.store._database.engine.begin() as connection:
+        pins = schema.leased_snapshots
+        connection.execute(sa.delete(pins).where(pins.c.lease_id == "A"))
+    page = _StoredLeases(lambda: managers.store).page("", 5, 2)
+    assert [each.lease_id for each in page] == ["B", "C"]
+
+
+def test_of_tables_with_the_same_path_the_newest_counts_in_whatever_order_they_are_read(managers: Managers) -> None:
+    for table_id in (1, 2, 3):
+        managers.add_table(table_id, name="again")
+    statuses = list(managers.store.statuses())
+    assert len(statuses) == 3
+    for rows in (statuses, statuses[::-1]):
+        stored = _StoredTiering(lambda rows=rows: SimpleNamespace(statuses=lambda: rows))  # type: ignore[misc, arg-type, return-value]
+        assert [each.table_id for each in stored.statuses()] == [3]
