@@ -9,11 +9,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
 import pytest
+import sqlalchemy as sa
 from replica_servers import LEASE_MS, SHORT_LEASE_MS, Active, Server, until, write
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.time_limit import time_limit
+from fluss_tiering.server.failover import leadership as leadership_module
 from fluss_tiering.server.failover import replica as replica_module
+from fluss_tiering.server.store import database as database_module
 from postgres_support import Postgres, socket_of, through
 from tcp_proxy import TcpProxy
 from waiting import WAIT_S
@@ -77,6 +80,35 @@ async def test_a_server_is_ended_if_its_leadership_lapses_while_it_closes_and_a_
         assert one.process_ended.is_set()
         assert not one.replica.is_active
         network.mend()
+
+
+async def test_a_server_that_leads_no_longer_waits_for_no_answer_about_a_transaction(
+    server: Callable[..., Server], postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Otherwise the database or a time limit would end the wait, only later.
+    monkeypatch.setattr(database_module, "_POSTGRESQL_SETTINGS", ("lock_timeout = 0",))
+    monkeypatch.setattr(leadership_module, "_SETTLE_LIMIT_S", 2 * WAIT_S)
+    monkeypatch.setattr(replica_module, "_CLOSING_S", 2 * WAIT_S)
+    one = server("one")
+    await one.start()
+
+    def ask() -> None:
+        with suppress(FlussTieringError):
+            one.opened[0].fence.was_committed("7")
+
+    asking = threading.Thread(target=ask, daemon=True)
+    one.before_closing = lambda: asking.join(WAIT_S)
+    waiting = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    other = sa.create_engine(one.replica._database.engine.url, poolclass=sa.NullPool)
+    with other.begin() as holding:
+        holding.exec_driver_sql("UPDATE server_transaction SET token = 1")
+        asking.start()
+        await until(lambda: postgres.execute(waiting, one.url))
+        postgres.execute("UPDATE server_leader SET generation = generation + 1", one.url)
+        with pytest.raises(FlussTieringError):
+            await one.replica.wait_until_lost()
+        await one.replica.stop()
+        assert not asking.is_alive()
 
 
 async def test_a_waiting_server_ends_although_a_read_of_the_database_hangs(
