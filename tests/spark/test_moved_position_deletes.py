@@ -10,6 +10,7 @@ import pytest
 from spark_support import Tiering, named
 
 import judges
+from fluss_tiering.lake.moved_deletes import move_paths
 from fluss_tiering.lake.relocation import Relocation, relocate_lake
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
@@ -82,3 +83,33 @@ def test_a_move_that_was_interrupted_goes_on(tiering: Tiering, tmp_path: Path, v
     relocate_lake(lake)
     for reader in READERS[version]:
         assert rows_of(reader, folder) == expected, reader
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
+def test_deletes_in_avro_files_are_found_after_a_move(tiering: Tiering, tmp_path: Path, codec: str) -> None:
+    table = tiering.table(num_buckets=1, properties={"table.datalake.enabled": "true"})
+    tiering.write(table, named(range(20), "first"))
+    tiering.tier(table)
+    tiering.spark.sql(
+        f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read', "
+        f"'write.delete.format.default' = 'avro', 'write.delete.avro.compression-codec' = '{codec}')"
+    )
+    tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id IN (6, 17)")
+    lake, folder = moved(table, tmp_path / "new place")
+    assert list(folder.rglob("*-deletes.avro"))
+    assert isinstance(relocate_lake(lake), Relocation)
+    # Spark reads the files of the new place only.
+    shutil.rmtree(Path(urlparse(table.lake_catalog_properties["warehouse"]).path) / str(table.path).replace(".", "/"))
+    found = judges.read(judges.SPARK, judges.newest_metadata(folder), columns=["id", "name"], spark=tiering.spark)
+    rows = sorted(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
+    assert rows == [(key, name) for key, name in named(range(20), "first").items() if key not in (6, 17)]
+    assert relocate_lake(lake) is None
+
+
+def test_what_to_do_about_deletes_in_other_files_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "a-deletes.orc"
+    file.write_bytes(b"ORC")
+    with pytest.raises(FlussTieringError, match="compact the table, tier new rows of it") as refused:
+        move_paths(file, str, lambda *_: None)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 SCHEME: Final = r"(?:file:(?://)?)?"
 """The pattern of what may stand before the path of a local file."""
 _GZIP: Final = b"\x1f\x8b"
+_MISSING_PACKAGE: Final = "you need to install"
+"""What fastavro says of a codec for which it needs another package, for example `zstandard`."""
 _DELETED: Final = 2
 """The status of a manifest's entry whose file the snapshot has no more (Iceberg's specification, Manifests)."""
 
@@ -30,16 +33,29 @@ def read_avro(file: Path) -> tuple[Any, list[dict[str, Any]]]:
     """Return the reader of an Avro file, which has its schema and its codec, and the records.
 
     Raises:
-        FlussTieringError: CORRUPT_DATA if the file cannot be read as Avro.
+        FlussTieringError: CORRUPT_DATA if the file cannot be read as Avro; INVALID_REQUEST if it is compressed in a way
+            for which a Python package is missing.
     """
     try:
         with file.open("rb") as opened:
             reader = fastavro.reader(opened)
             return reader, [dict(record) for record in reader if isinstance(record, dict)]
     except (ValueError, EOFError, KeyError) as error:
+        if _MISSING_PACKAGE in str(error):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST, f"{file} cannot be read: {error}; then run the command again"
+            ) from None
         raise FlussTieringError(
             ErrorCode.CORRUPT_DATA, f"{file} cannot be read as Avro: {error}; restore it from a backup"
         ) from error
+
+
+def avro_content(reader: Any, records: Iterable[Mapping[str, Any]]) -> bytes:  # noqa: ANN401 - of the library
+    """Return the content of an Avro file like the one of a reader, with other records."""
+    metadata = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
+    content = io.BytesIO()
+    fastavro.writer(content, reader.writer_schema, records, codec=reader.codec, metadata=metadata)
+    return content.getvalue()
 
 
 def read_json(file: Path) -> tuple[Any, bool]:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from fluss_tiering.lake.damaged_parquet import DAMAGE, open_parquet
 from fluss_tiering.lake.delete_formats import PATH_COLUMN, PUFFIN_MAGIC, REFERENCED_DATA_FILE
+from fluss_tiering.lake.metadata_files import avro_content, read_avro
 from fluss_tiering.lake.puffin_footer import CompressedFooterError, described, description_of
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -23,7 +24,7 @@ def move_paths(file: Path, moved: Callable[[str], str], replace: Callable[[Path,
     """Let a file of position deletes name the new paths, and return its size.
 
     Args:
-        file: A Parquet file with position deletes, or a Puffin file with deletion vectors.
+        file: A Parquet or Avro file with position deletes, or a Puffin file with deletion vectors.
         moved: Returns the new path of a data file, and any other text as it is.
         replace: Replaces the content of a file in one step.
 
@@ -36,8 +37,10 @@ def move_paths(file: Path, moved: Callable[[str], str], replace: Callable[[Path,
             after = _moved_puffin(file, content, moved)
         elif file.suffix == ".parquet":
             after = _moved_parquet(content, moved)
+        elif file.suffix == ".avro":
+            after = _moved_avro(file, moved)
         else:
-            raise _unknown(file, "is neither a Parquet file nor a Puffin file")
+            raise _unknown(file, "is neither a Parquet file nor an Avro file nor a Puffin file")
     except DAMAGE as error:
         raise FlussTieringError(
             ErrorCode.CORRUPT_DATA, f"the delete file {file} cannot be read: {error}; restore it from a backup"
@@ -74,6 +77,13 @@ def _moved_parquet(content: bytes, moved: Callable[[str], str]) -> bytes | None:
     return sink.getvalue().to_pybytes() if changes else None
 
 
+def _moved_avro(file: Path, moved: Callable[[str], str]) -> bytes | None:
+    """Return the new content; None if nothing changes."""
+    reader, records = read_avro(file)
+    after = [{**record, PATH_COLUMN: moved(record[PATH_COLUMN])} for record in records]
+    return None if after == records else avro_content(reader, after)
+
+
 def _codec(metadata: pq.FileMetaData) -> str:
     if not metadata.num_row_groups:
         return "zstd"
@@ -98,6 +108,8 @@ def _moved_puffin(file: Path, content: bytes, moved: Callable[[str], str]) -> by
 def _unknown(file: Path, what: str) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.INVALID_REQUEST,
-        f"the delete file {file} {what}, so that the paths in it cannot be changed: expected Parquet, or Puffin with "
-        "a plain footer; compact the table where the folder was before, then move the folder again",
+        f"the delete file {file} {what}, so that the paths in it cannot be changed: expected Parquet, Avro, or Puffin "
+        "with a plain footer. Move the folder back to where it was. There, compact the table, tier new rows of it, and "
+        "remove its older snapshots, which need the file, with `fluss-tiering expire TABLE --older-than 0s "
+        "--retain-last 1`. Then move the folder again",
     )

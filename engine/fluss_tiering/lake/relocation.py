@@ -7,7 +7,6 @@ it is, so a relocation that was interrupted is simply run again.
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import re
 import sqlite3
@@ -17,10 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import fastavro
-
 from fluss_tiering.lake.delete_formats import PATH_ID
-from fluss_tiering.lake.metadata_files import SCHEME, missing_files, path_of, read_avro, read_json
+from fluss_tiering.lake.metadata_files import SCHEME, avro_content, missing_files, path_of, read_avro, read_json
 from fluss_tiering.lake.moved_deletes import move_paths
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -166,10 +163,7 @@ def _rewrite_avro(file: Path, change: Callable[[dict[str, Any]], None]) -> int:
         change(record)
     if json.dumps(records, default=repr) == before:
         return 0
-    metadata = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
-    content = io.BytesIO()
-    fastavro.writer(content, reader.writer_schema, records, codec=reader.codec, metadata=metadata)
-    _replace(file, content.getvalue())
+    _replace(file, avro_content(reader, records))
     return 1
 
 

@@ -218,6 +218,18 @@ def test_a_data_file_whose_keys_cannot_be_read_fails_the_round(
     assert refused.value.message.endswith("or from an older version if its store keeps versions")
 
 
+def test_a_data_file_without_field_ids_names_what_writes_its_rows_anew(table: WrittenRounds) -> None:
+    shutil.rmtree(index_of(table))
+    location = next(iter(table.live))
+    pq.write_table(pa.table({"id": [1], "name": ["a"]}), path_of(location))
+    with pytest.raises(FlussTieringError) as refused:
+        table.round({1: None})
+    assert refused.value.code is ErrorCode.CORRUPT_DATA
+    assert refused.value.message.startswith(f"the data file {location} has columns without Iceberg's field ids")
+    assert "`fluss-tiering compact TABLE --min-input-files 2`" in refused.value.message
+    assert "backup" not in refused.value.message
+
+
 def test_keys_are_read_in_batches_of_bounded_size(table: WrittenRounds) -> None:
     location = next(iter(table.live))
     batches = list(read_keys(LocalFileSystem(), location, pa.schema([SCHEMA.field("id")])))

@@ -205,7 +205,6 @@ class IcebergCatalogs:
         builder = (
             catalog.buildTable(identifier, schema)
             .withPartitionSpec(spec.build())
-            .withSortOrder(self._iceberg("SortOrder").builderFor(schema).asc(SORT_COLUMN).build())
             .withProperties(table_properties(table.descriptor))
         )
         try:
@@ -215,9 +214,18 @@ class IcebergCatalogs:
             if not catalog.namespaceExists(identifier.namespace()):
                 raise
         try:
-            return builder.create()
+            created = builder.createTransaction()
+            # The order comes second, so that the table also has the order of an unsorted table. Spark's own compaction
+            # refuses to sort a table that lacks it.
+            column = self._iceberg("expressions.Expressions").ref(SORT_COLUMN)
+            created.replaceSortOrder().asc(column, self._iceberg("NullOrder").NULLS_FIRST).commit()
+            created.commitTransaction()
+            return catalog.loadTable(identifier)
         except JAVA_ERRORS as error:
-            if isinstance(error, Py4JJavaError) and is_iceberg(error, "AlreadyExistsException"):
+            # Some catalogs tell by the second one that somebody else has created the table meanwhile.
+            if isinstance(error, Py4JJavaError) and any(
+                is_iceberg(error, each) for each in ("AlreadyExistsException", "CommitFailedException")
+            ):
                 return catalog.loadTable(identifier)
             version = table_properties(table.descriptor).get(_FORMAT_VERSION)
             if version is not None and _is_refused_request(error):
