@@ -45,8 +45,8 @@ def _names(found: pa.Schema, key: pa.Schema, location: str) -> list[str]:
         raise FlussTieringError(
             ErrorCode.CORRUPT_DATA,
             f"the data file {location} has columns without Iceberg's field ids, so that the key columns "
-            f"{', '.join(lacking)} are not found in it: expected the ids that Iceberg's writers put into each file, and "
-            "that a file lacks which was only added to the lake table. Write its rows into another file with "
+            f"{', '.join(lacking)} are not found in it: expected the ids that Iceberg's writers put into each file. A "
+            "file that was only added to the lake table lacks them. Write its rows into another file with "
             "`fluss-tiering compact TABLE --min-input-files 2`, or with Spark's procedure rewrite_data_files and its "
             "option rewrite-all, and the next round goes on",
         )
