@@ -22,7 +22,7 @@ def test_all_open_the_one_table_that_is_created(spark: Any, tmp_path: Path, kind
     if kind == "jdbc":
         properties |= {"uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "jdbc.schema-version": "V1"}
     columns = (Column("id", DataType.parse("BIGINT NOT NULL")),)
-    for number in range(5):
+    for number in range(10):
         path = TablePath(f"db{number}", "t")
         table = TableInfo(1, path, 1, TableDescriptor(columns, ("id",), ("id",), 1, {}), 0, properties)
         together = Barrier(DRIVERS)

@@ -222,10 +222,8 @@ class IcebergCatalogs:
             created.commitTransaction()
             return catalog.loadTable(identifier)
         except JAVA_ERRORS as error:
-            # Some catalogs tell by the second one that somebody else has created the table meanwhile.
-            if isinstance(error, Py4JJavaError) and any(
-                is_iceberg(error, each) for each in ("AlreadyExistsException", "CommitFailedException")
-            ):
+            # Somebody else may have created the table meanwhile, which is told by several exceptions.
+            if catalog.tableExists(identifier):
                 return catalog.loadTable(identifier)
             version = table_properties(table.descriptor).get(_FORMAT_VERSION)
             if version is not None and _is_refused_request(error):
