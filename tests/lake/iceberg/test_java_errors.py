@@ -128,6 +128,8 @@ def test_other_errors_of_the_connection_to_the_jvm():
     assert java_error_text(Py4JNetworkError("Answer is missing\nmore")) == (
         "the connection to Spark's JVM broke: Answer is missing"
     )
+    unknown = "An error occurred while calling o1.f. Trace:\npy4j.Py4JException: Method f([]) does not exist\n\tat p.Q"
+    assert java_error_text(Py4JError(unknown)) == "a call into Spark's JVM failed: Method f([]) does not exist"
     assert java_error_text(Py4JNetworkError()) == "the connection to Spark's JVM broke: Py4JNetworkError"
     assert java_error_text(PySparkException("[X] no such table\n\tat")) == "PySparkException: [X] no such table"
     assert java_error_text(PySparkException("")) == "PySparkException: no message"

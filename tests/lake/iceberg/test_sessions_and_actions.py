@@ -60,6 +60,22 @@ def test_spark_sql_sees_the_tables_that_rounds_write(session, table: TableInfo):
     assert [row.tableName for row in session.sql(f"SHOW TABLES IN {name}.db").collect()] == ["t"]
 
 
+def test_a_session_that_would_cache_tables_is_told_not_to(session, table: TableInfo):
+    key = f"spark.sql.catalog.{table.lake_catalog_properties['name']}.cache-enabled"
+    session.conf.set(key, "true")
+    IcebergCatalogs(session).open_table(table)
+    assert session.conf.get(key) == "false"
+
+
+def test_a_catalog_that_caches_tables_already_is_refused(session, table: TableInfo):
+    name = table.lake_catalog_properties["name"]
+    session.conf.set(f"spark.sql.catalog.{name}", ICEBERG)
+    for key, value in table.lake_catalog_properties.items():
+        session.conf.set(f"spark.sql.catalog.{name}.{key}", value)
+    session.sql(f"SHOW NAMESPACES IN {name}").collect()
+    assert f"set spark.sql.catalog.{name}.cache-enabled to false" in refused(session, table)
+
+
 def test_what_the_session_has_set_wins_unless_it_makes_another_catalog_of_it(session, table: TableInfo, tmp_path):
     prefix = f"spark.sql.catalog.{table.lake_catalog_properties['name']}"
     session.conf.set(prefix, ICEBERG)

@@ -66,6 +66,8 @@ def test_a_timestamp_in_a_key_may_have_microseconds(tmp_path: Path, text: str) -
         ({"columns": (Column("", DataType.parse("INT")),)}, "has no name"),
         ({"columns": columns(__offset="BIGINT")}, "'__offset' is reserved"),
         ({"columns": columns(_change_type="STRING")}, "'_change_type' is reserved"),
+        # Spark reads no lake table that has it.
+        ({"columns": columns(_pos="BIGINT")}, "'_pos' is reserved"),
         ({"primary_key": ("x",)}, "'x', which is no column"),
         ({"primary_key": ("i", "i")}, "'i' twice"),
         ({"primary_key": ("l",)}, "'l' is nullable"),

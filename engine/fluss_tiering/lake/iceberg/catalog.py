@@ -25,7 +25,7 @@ from fluss_tiering.lake.iceberg.java import (
 )
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
 from fluss_tiering.lake.iceberg.metadata.loading import load_table
-from fluss_tiering.lake.iceberg.metadata.own_commits import newest_own_commit
+from fluss_tiering.lake.iceberg.metadata.own_commits import require_not_replaced
 from fluss_tiering.lake.iceberg.metadata.unreadable import may_tell_of_metadata, unreadable_metadata
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
@@ -48,6 +48,7 @@ _REFUSED_REQUESTS: Final = frozenset(
 )
 """The exceptions with which catalogs answer a request that they understand and do not serve."""
 _ICEBERG_CLASSES: Final = "org.apache.iceberg."
+_CACHING_CATALOG: Final = "CachingCatalog"
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 
 
@@ -169,7 +170,7 @@ class IcebergCatalogs:
         except FlussTieringError as error:
             if error.code is ErrorCode.LAKE_TABLE_MISMATCH:
                 # To alter the lake table of another table, as the error of its layout says, would not help.
-                newest_own_commit(table, handle)
+                require_not_replaced(table, handle, name)
             raise
         catalog, identifier = self._located(table)
         return IcebergTable(
@@ -271,8 +272,8 @@ class IcebergCatalogs:
             if is_hidden(value):
                 # Whoever runs this application has given what the server hides.
                 continue
-            # A secret that is masked is one of a catalog that could not be loaded before.
-            if present is None or present == masked[key] != value:
+            # A secret that is masked is one of a catalog that could not be loaded before. Nobody may cache tables.
+            if present is None or present == masked[key] != value or key == f"{prefix}.cache-enabled":
                 self._spark.conf.set(key, value)
                 made.append(key)
             elif key == prefix and not present.startswith(_ICEBERG_CLASSES):
@@ -292,7 +293,14 @@ class IcebergCatalogs:
             session = java_session_of(self._spark)
             jvm_of(self._spark).SparkSession.setActiveSession(session)
             try:
-                return session.sessionState().catalogManager().catalog(name).icebergCatalog()
+                opened = session.sessionState().catalogManager().catalog(name).icebergCatalog()
+                if opened.getClass().getSimpleName() == _CACHING_CATALOG:
+                    raise FlussTieringError(
+                        ErrorCode.STORAGE,
+                        f"the Spark session caches the tables of its catalog {name!r}, so that it would not see the "
+                        f"commits of others: set {prefix}.cache-enabled to false before the session uses the catalog",
+                    )
+                return opened
             finally:
                 for key in made:
                     if masked[key] != wanted[key]:

@@ -35,6 +35,8 @@ _UNREACHABLE: Final = frozenset(
         "ServiceUnavailableException",
     }
 )
+_NO_METHOD: Final = "Method "
+"""With this word py4j tells that an object of the JVM has no method with a name and types of arguments."""
 _CONFLICTS: Final = frozenset({"CommitFailedException", "ValidationException"})
 """Exceptions of `org.apache.iceberg.exceptions`: the base of a commit is no longer the newest state."""
 _UNKNOWN: Final = "org.apache.iceberg.exceptions.CommitStateUnknownException"
@@ -101,6 +103,9 @@ def java_error_text(error: Py4JError | PySparkException) -> str:
     if not isinstance(error, Py4JJavaError):
         # The text of an error without a message is "None".
         said = "" if error.args == (None,) else str(error)
+        if _NO_METHOD in said and "does not exist" in said:
+            # The JVM answered, but it does not know the method.
+            return f"a call into Spark's JVM failed: {said[said.index(_NO_METHOD) :].splitlines()[0]}"
         return f"the connection to Spark's JVM broke: {said.splitlines()[0] if said else type(error).__name__}"
     chain = list(causes(error))
     caught, root = _class_and_message(chain[0]), _class_and_message(chain[-1])

@@ -22,6 +22,19 @@ _PARTITION_VALUE: Final = re.compile(r"(?!__)[A-Za-z0-9_-]{1,200}")
 """A partition is named by its values, so the rules for table names apply to them (Fluss's `PartitionUtils`)."""
 _CHANGELOG_COLUMNS: Final = ("_change_type", "_log_offset", "_commit_timestamp")
 """Names that Fluss reserves for reading a changelog as a table."""
+_ICEBERG_COLUMNS: Final = (
+    "_file",
+    "_pos",
+    "_deleted",
+    "_spec_id",
+    "_partition",
+    "_row_id",
+    "_last_updated_sequence_number",
+    "_change_ordinal",
+    "_commit_snapshot_id",
+)
+"""Names that Iceberg has for what it knows of a row. Spark reads no lake table that has a column with one of them."""
+_RESERVED: Final = (*SYSTEM_COLUMNS, *_CHANGELOG_COLUMNS, *_ICEBERG_COLUMNS)
 _NO_KEY: Final = NESTED | {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 """Types that Iceberg does not allow in identifier fields (its specification, "Identifier Field IDs")."""
 _ALTERABLE_PREFIX: Final = "table.datalake."
@@ -121,9 +134,8 @@ def _check_columns(columns: tuple[Column, ...]) -> None:
     if twice is not None:
         _refuse(f"two columns are named {twice!r}: expected every column to have a name of its own")
     for name in names:
-        if name in SYSTEM_COLUMNS or name in _CHANGELOG_COLUMNS:
-            reserved = ", ".join((*SYSTEM_COLUMNS, *_CHANGELOG_COLUMNS))
-            _refuse(f"the column name {name!r} is reserved: expected none of {reserved}; rename the column")
+        if name in _RESERVED:
+            _refuse(f"the column name {name!r} is reserved: expected none of {', '.join(_RESERVED)}; rename the column")
 
 
 def _check_properties(descriptor: TableDescriptor) -> None:

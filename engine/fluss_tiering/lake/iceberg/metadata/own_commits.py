@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from py4j.java_gateway import JavaObject
 
-from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.java import elements, lake_errors
 from fluss_tiering.lake.iceberg.metadata.history import ancestors
 from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.lake.protocol import LakeCommit
@@ -41,8 +41,39 @@ def require_same_table(table: TableInfo, commit: LakeCommit) -> None:
         raise mismatch(
             table,
             f"it holds the rows of the table with the id {commit.table_id}, while {table.path} has the id "
-            f"{table.table_id}: the table was dropped and created again",
-            "drop or rename the lake table",
+            f"{table.table_id}: either the table was dropped and created again, or lake tables were renamed",
+            f"if `fluss-tiering tables list` shows no table with the id {commit.table_id}, drop or rename the lake "
+            "table. If it shows one, keep the lake table, and give the lake tables their names back",
+        )
+
+
+def require_not_replaced(table: TableInfo, handle: JavaObject, name: str) -> None:
+    """Check that a lake table whose columns do not fit was only altered.
+
+    Args:
+        table: The table that the lake table is opened for.
+        handle: Iceberg's table object.
+        name: The name of the lake table in Spark SQL.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH if it holds the rows of another table, or if somebody has replaced it, so
+            that statements which alter it would not bring the rows of the rounds back.
+    """
+    if newest_own_commit(table, handle) is not None:
+        return
+    with lake_errors(f"read the history of the lake table {table.lake_path}"):
+        own = [
+            int(snapshot.snapshotId())
+            for snapshot in elements(handle.snapshots())
+            if isinstance(from_summary(snapshot.summary()), LakeCommit)
+        ]
+    if own:
+        query = f"SELECT file FROM {name}.metadata_log_entries WHERE latest_snapshot_id = {own[-1]}"  # noqa: S608
+        raise mismatch(
+            table,
+            f"it was replaced, for example by CREATE OR REPLACE TABLE, after the snapshot {own[-1]} of the last round",
+            f"find the metadata file from before: {query}. Then rename the table away, and register this file under "
+            "its name with Spark's procedure register_table",
         )
 
 

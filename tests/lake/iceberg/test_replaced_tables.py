@@ -1,0 +1,57 @@
+"""Lake tables that stand where the one of the rounds was: the error names what brings that one back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lake_support import Lake
+
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+COLUMNS = {"id": "INT NOT NULL", "v": "STRING"}
+
+
+@pytest.fixture
+def lake(spark: Any, tmp_path: Path) -> Lake:
+    made = Lake(spark, tmp_path, COLUMNS, ["id"])
+    made.commit(made.batch([{"id": 1, "v": "a"}]))
+    return made
+
+
+@pytest.mark.slow
+def test_the_metadata_file_from_before_a_replacement_is_found(lake: Lake) -> None:
+    name = f"{lake.name}.db.t"
+    ((snapshot,),) = lake.spark.sql(f"SELECT snapshot_id FROM {name}.snapshots").collect()
+    # Many users compact a table like this. The columns of the new one are all nullable.
+    lake.spark.sql(f"CREATE OR REPLACE TABLE {name} USING iceberg AS SELECT * FROM {name}")
+    with pytest.raises(FlussTieringError) as refused:
+        lake.open()
+    assert refused.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+    assert f"by CREATE OR REPLACE TABLE, after the snapshot {snapshot} of the last round" in refused.value.message
+    query = refused.value.message.partition("from before: ")[2].partition(". Then")[0]
+    files = [row.file for row in lake.spark.sql(query).collect()]
+    assert files
+    assert Path(files[-1].removeprefix("file:")).exists()
+
+
+@pytest.mark.slow
+def test_a_lake_table_that_was_only_altered_can_be_altered_back(lake: Lake) -> None:
+    lake.spark.sql(f"ALTER TABLE {lake.name}.db.t RENAME COLUMN v TO w")
+    with pytest.raises(FlussTieringError) as refused:
+        lake.open()
+    assert "ALTER TABLE" in refused.value.message
+    assert "replaced" not in refused.value.message
+
+
+@pytest.mark.slow
+def test_the_lake_table_of_another_table_is_not_to_be_dropped_if_that_table_lives(lake: Lake) -> None:
+    table = replace(lake.table, table_id=9)
+    with pytest.raises(FlussTieringError) as refused:
+        IcebergCatalogs(lake.spark).open_table(table).newest_commit()
+    assert refused.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+    assert "it holds the rows of the table with the id 1, while db.t has the id 9" in refused.value.message
+    assert "If it shows one, keep the lake table" in refused.value.message
