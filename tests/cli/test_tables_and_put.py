@@ -151,6 +151,16 @@ def test_lists_show_the_table(command, table, orders):
     assert table not in command("tables", "list").out
 
 
+def test_a_name_in_backticks_is_the_name(command, client, table):
+    named = ["-c", "`unit price` DOUBLE", "-c", "`select` STRING NOT NULL", "-c", "`a``b`INT", "-c", "plain BIGINT"]
+    assert command("tables", "create", table, *named).code == 0
+    (created,) = client.get_tables([TablePath.parse(table)])
+    types = {column.name: str(column.data_type) for column in created.descriptor.columns}
+    assert types == {"unit price": "DOUBLE", "select": "STRING NOT NULL", "a`b": "INT", "plain": "BIGINT"}
+    assert command("tables", "create", f"{table}_2", "-c", "`open INT").refuses(2, "`open INT")
+    assert command("tables", "create", f"{table}_2", "-c", "`id`").refuses(2, "NAME TYPE")
+
+
 def test_unknown_table_is_named(command, orders):
     assert command("put", "cli.nowhere", orders).refuses(1, "cli.nowhere", "does not exist")
     assert command("tables", "describe", "cli.nowhere").refuses(1, "cli.nowhere")
@@ -202,7 +212,7 @@ def test_rows_that_do_not_fit_are_refused_whole(command, client, table, orders, 
         (["-c", "id"], ("'id'", "NAME TYPE")),
         (["-c", "id MAGIC"], ("MAGIC", "BIGINT")),
         (["-c", "id ARRAY<INT"], ("--column 'id ARRAY<INT'", "its bracket '<' is not closed: expected '>'")),
-        (["-c", "my id INT"], ("--column 'my id INT'", "The first blank ends the name", "use --like FILE")),
+        (["-c", "my id INT"], ("--column 'my id INT'", "The first blank ends the name", "as in '`unit price` DOUBLE'")),
         (["-c", "id BIGINT", "-p", "nothing"], ("nothing", "KEY=VALUE")),
         (["-c", "id BIGINT", "--primary-key", "other"], ("other",)),
         (["-c", "a INT", "-c", "b INT", "--primary-key", "a,b"], ("bucket",)),

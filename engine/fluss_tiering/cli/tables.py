@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, partition_name
 from fluss_tiering.model.table_options import LAKE_ENABLED, LAKE_FRESHNESS, check_option_key
 
+_QUOTED_COLUMN: Final = re.compile(r"`(?P<name>(?:[^`]|``)+)`\s*(?P<type>.*)", re.DOTALL)
+"""A column whose name is in backticks, as in SQL, in which a backtick is doubled."""
 _FRESHNESS: Final = LAKE_FRESHNESS.default
 
 app = typer.Typer(help="List, create, describe, alter and drop tables.", no_args_is_help=True, cls=Group)
@@ -65,7 +68,10 @@ def create_table(
     column: Annotated[
         list[str] | None,
         typer.Option(
-            "--column", "-c", metavar="'NAME TYPE'", help="A column, for example 'price DECIMAL(10, 2) NOT NULL'."
+            "--column",
+            "-c",
+            metavar="'NAME TYPE'",
+            help="A column, for example 'price DECIMAL(10, 2) NOT NULL'. A name with blanks is put into backticks.",
         ),
     ] = None,
     primary_key: Annotated[
@@ -312,18 +318,23 @@ def _columns(like: Path | None, texts: list[str], key: tuple[str, ...], null_val
 
 
 def _column(text: str, key: tuple[str, ...]) -> Column:
-    name, _, data_type = text.strip().partition(" ")
-    if not data_type:
+    quoted = _QUOTED_COLUMN.fullmatch(text.strip())
+    if quoted is not None:
+        name, data_type = quoted["name"].replace("``", "`"), quoted["type"]
+    else:
+        name, _, data_type = text.strip().partition(" ")
+    if not data_type or (quoted is None and name.startswith("`")):
         raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, f"--column {text!r}: expected 'NAME TYPE', for example 'id BIGINT'"
+            ErrorCode.INVALID_REQUEST,
+            f"--column {text!r}: expected 'NAME TYPE', for example 'id BIGINT' or '`unit price` DOUBLE'",
         )
     try:
         parsed = DataType.parse(data_type)
     except FlussTieringError as error:
         raise FlussTieringError(
             error.code,
-            f"--column {text!r}: {error.message}. The first blank ends the name: to give a column a name with blanks, "
-            "use --like FILE",
+            f"--column {text!r}: {error.message}. The first blank ends the name: put a name with blanks into "
+            "backticks, as in '`unit price` DOUBLE'",
         ) from None
     if name in key:
         parsed = replace(parsed, nullable=False)
