@@ -48,6 +48,24 @@ def is_there(tiering: Tiering, name: str) -> bool:
     return bool(tiering.spark.catalog.tableExists(name))
 
 
+@pytest.mark.parametrize("kind", ["avro", "orc"])
+def test_rounds_go_on_beside_deletes_in_files_that_executors_do_not_read(tiering: Tiering, kind: str) -> None:
+    table = tiered(tiering)
+    name = tiering.name(table)
+    tiering.spark.sql(
+        f"ALTER TABLE {name} SET TBLPROPERTIES "
+        f"('write.delete.mode' = 'merge-on-read', 'write.delete.format.default' = '{kind}')"
+    )
+    tiering.spark.sql(f"DELETE FROM {name} WHERE id IN (0, 3)")
+    deletes = tiering.spark.sql(f"SELECT file_format FROM {name}.delete_files").collect()
+    assert kind.upper() in {row.file_format for row in deletes}
+    # One of the keys is in a data file with a row that the user has deleted, and the other one is deleted itself.
+    tiering.write(table, named([0, 1, 2], "changed"))
+    tiering.tier(table)
+    expected = {**named([4, 5], "round 1"), **named([0, 1, 2], "changed")}
+    assert tiering.lake_rows(table) == sorted(expected.items())
+
+
 # D45
 def test_a_renamed_lake_table_is_not_replaced_and_can_be_renamed_back(tiering: Tiering):
     table = tiered(tiering)

@@ -15,7 +15,7 @@ from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.by_position import PositionFileWriter, look_at_folder
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, locations_of
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
-from fluss_tiering.lake.iceberg.deletes import live_data_files
+from fluss_tiering.lake.iceberg.deletes import can_be_read, live_data_files
 from fluss_tiering.lake.iceberg.field_ids import all_ids, all_ids_of_json, with_field_ids
 from fluss_tiering.lake.iceberg.java import content_file, iceberg_class, lake_errors, to_dict
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
@@ -290,8 +290,10 @@ class IcebergTable:
         return found
 
     def place_of(self, file: LiveDataFile) -> LakePlace | None:
-        """Return the place of a data file; None if no place has it, or if executors do not read its format."""
+        """Return the place of a data file; None if no place has it, or if executors do not read it or its deletes."""
         if not self._by_bucket or file.spec_id != self._spec["spec-id"] or file.file_format != "PARQUET":
+            return None
+        if not all(can_be_read(each) for each in file.deletes):
             return None
         if None in file.partition:
             # Only somebody else can have written rows without a value of a partition key.

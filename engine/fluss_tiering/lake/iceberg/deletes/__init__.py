@@ -10,13 +10,14 @@ from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.planned_files import live_data_files
 from fluss_tiering.lake.iceberg.deletes.position_files import write_position_deletes
 from fluss_tiering.lake.iceberg.deletes.positions import PositionDeletes
-from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes, is_shared, present_deletes
+from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes, can_be_read, is_shared, present_deletes
 from fluss_tiering.lake.iceberg.deletes.vectors import write_vectors
 
 __all__ = [
     "DeletePlace",
     "PositionDeletes",
     "PresentDeletes",
+    "can_be_read",
     "is_shared",
     "live_data_files",
     "present_deletes",

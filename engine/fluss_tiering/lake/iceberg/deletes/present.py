@@ -22,6 +22,7 @@ from fluss_tiering.lake.protocol import LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _BATCH_ROWS: Final = 1 << 16
+_PARQUET: Final = ".parquet"
 
 
 @dataclass(slots=True)
@@ -124,9 +125,14 @@ def _of_vectors(filesystem: fs.FileSystem, parts: Sequence[tuple[LakeFile, str]]
     return found
 
 
+def can_be_read(file: LakeFile) -> bool:
+    """Return whether executors can read a live delete file. Other writers may write Avro and ORC files, too."""
+    return file.vector is not None or file.location.endswith(_PARQUET)
+
+
 def _of_position_file(filesystem: fs.FileSystem, file: LakeFile, locations: Iterable[str]) -> list[_Found]:
     """Return what a position delete file deletes of these data files."""
-    if not file.location.endswith(".parquet"):
+    if not can_be_read(file):
         raise FlussTieringError(
             ErrorCode.LAKE_TABLE_MISMATCH,
             f"the position delete file {file.location} is no Parquet file, and executors read no other: expected "
