@@ -55,3 +55,25 @@ def test_the_lake_table_of_another_table_is_not_to_be_dropped_if_that_table_live
     assert refused.value.code is ErrorCode.LAKE_TABLE_MISMATCH
     assert "it holds the rows of the table with the id 1, while db.t has the id 9" in refused.value.message
     assert "If it shows one, keep the lake table" in refused.value.message
+
+
+@pytest.mark.slow
+def test_a_view_that_has_the_name_of_a_lake_table_is_told(spark: Any, tmp_path: Path) -> None:
+    properties = {
+        "name": "with_views",
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{tmp_path}/catalog.db",
+        "jdbc.schema-version": "V1",
+        "warehouse": f"file://{tmp_path}/warehouse",
+    }
+    table = replace(Lake(spark, tmp_path, COLUMNS, ["id"]).table, lake_catalog_properties=properties)
+    catalogs = IcebergCatalogs(spark)
+    catalog, identifier = catalogs._located(table)
+    catalog.createNamespace(identifier.namespace())
+    schema = spark._jvm.org.apache.iceberg.SchemaParser.fromJson('{"type": "struct", "fields": []}')
+    view = catalog.buildView(identifier).withSchema(schema).withDefaultNamespace(identifier.namespace())
+    view.withQuery("spark", "SELECT 1").create()
+    with pytest.raises(FlussTieringError) as refused:
+        catalogs.open_table(table)
+    assert refused.value.code is ErrorCode.STORAGE
+    assert "View with same name already exists: db.t" in refused.value.message
