@@ -85,9 +85,9 @@ class TieringFailure:
     @property
     def message(self) -> str:
         """The whole message as plain text."""
-        lines = [f"{self._where[:1].upper()}{self._where[1:]} of {self.dag_id} failed in {self.run_id}."]
+        lines = [f"{_begun(self._where)} of {self.dag_id} failed in {self.run_id}."]
         if self.tables:
-            lines += [f"{self._summary[:1].upper()}{self._summary[1:]}:", *(f"- {table}" for table in self.tables)]
+            lines += [f"{_begun(self._summary)}:", *(f"- {table}" for table in self.tables)]
         lines += self._reasons
         if self.log_url:
             lines.append(f"Log: {self.log_url}")
@@ -96,11 +96,11 @@ class TieringFailure:
     @property
     def html(self) -> str:
         """The whole message as HTML."""
-        where = html.escape(self._where[:1].upper() + self._where[1:])
+        where = html.escape(_begun(self._where))
         parts = [f"<p>{where} of <b>{html.escape(self.dag_id)}</b> failed in {html.escape(self.run_id)}.</p>"]
         if self.tables:
             items = "".join(f"<li>{html.escape(str(table))}</li>" for table in self.tables)
-            parts.append(f"<p>{html.escape(self._summary[:1].upper() + self._summary[1:])}:</p><ul>{items}</ul>")
+            parts.append(f"<p>{html.escape(_begun(self._summary))}:</p><ul>{items}</ul>")
         parts += [f"<p>{html.escape(reason)}</p>" for reason in self._reasons]
         if self.log_url:
             parts.append(f'<p><a href="{html.escape(self.log_url)}">Log of the task</a></p>')
@@ -155,6 +155,11 @@ def failed_tables(client: TieringClient, tables: Iterable[str]) -> list[Untiered
 def one_line(error: object) -> str | None:
     """Return the text of an error in one line without secrets, or None if it has none."""
     return " ".join(mask_secrets(str(error)).split()) or None
+
+
+def _begun(sentence: str) -> str:
+    """Return a sentence with a capital letter at its beginning. The names in it stay as they are."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _untiered(

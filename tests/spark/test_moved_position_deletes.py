@@ -36,9 +36,13 @@ def changed(tiering: Tiering, version: str) -> tuple[TableInfo, list[tuple[int, 
     return table, sorted((key, name) for key, name in expected.items() if key >= 20)
 
 
+def warehouse_of(table: TableInfo) -> Path:
+    return Path(urlparse(table.lake_catalog_properties["warehouse"]).path)
+
+
 def moved(table: TableInfo, folder: Path) -> tuple[Path, Path]:
     """Copy the lake to another folder; return the lake's folder there and that of the table."""
-    warehouse = Path(urlparse(table.lake_catalog_properties["warehouse"]).path)
+    warehouse = warehouse_of(table)
     lake = folder / warehouse.parent.name
     shutil.copytree(warehouse.parent, lake)
     return lake, lake.joinpath(warehouse.name, *str(table.path).split("."))
@@ -99,7 +103,7 @@ def test_deletes_in_avro_files_are_found_after_a_move(tiering: Tiering, tmp_path
     assert list(folder.rglob("*-deletes.avro"))
     assert isinstance(relocate_lake(lake), Relocation)
     # Spark reads the files of the new place only.
-    shutil.rmtree(Path(urlparse(table.lake_catalog_properties["warehouse"]).path) / str(table.path).replace(".", "/"))
+    shutil.rmtree(warehouse_of(table).joinpath(*str(table.path).split(".")))
     found = judges.read(judges.SPARK, judges.newest_metadata(folder), columns=["id", "name"], spark=tiering.spark)
     rows = sorted(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
     assert rows == [(key, name) for key, name in named(range(20), "first").items() if key not in (6, 17)]

@@ -29,15 +29,19 @@ def path_of(location: str) -> Path:
     return Path(re.sub(rf"^{SCHEME}(?=/)", "", location))
 
 
-def read_avro(file: Path) -> tuple[Any, list[dict[str, Any]]]:
+def read_avro(file: Path, content: bytes | None = None) -> tuple[Any, list[dict[str, Any]]]:
     """Return the reader of an Avro file, which has its schema and its codec, and the records.
+
+    Args:
+        file: The file.
+        content: Its content, if it has been read already.
 
     Raises:
         FlussTieringError: CORRUPT_DATA if the file cannot be read as Avro; INVALID_REQUEST if it is compressed in a way
             for which a Python package is missing.
     """
     try:
-        with file.open("rb") as opened:
+        with file.open("rb") if content is None else io.BytesIO(content) as opened:
             reader = fastavro.reader(opened)
             return reader, [dict(record) for record in reader if isinstance(record, dict)]
     except (ValueError, EOFError, KeyError) as error:

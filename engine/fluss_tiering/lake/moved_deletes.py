@@ -38,7 +38,7 @@ def move_paths(file: Path, moved: Callable[[str], str], replace: Callable[[Path,
         elif file.suffix == ".parquet":
             after = _moved_parquet(content, moved)
         elif file.suffix == ".avro":
-            after = _moved_avro(file, moved)
+            after = _moved_avro(file, content, moved)
         else:
             raise _unknown(file, "is neither a Parquet file nor an Avro file nor a Puffin file")
     except DAMAGE as error:
@@ -77,9 +77,9 @@ def _moved_parquet(content: bytes, moved: Callable[[str], str]) -> bytes | None:
     return sink.getvalue().to_pybytes() if changes else None
 
 
-def _moved_avro(file: Path, moved: Callable[[str], str]) -> bytes | None:
+def _moved_avro(file: Path, content: bytes, moved: Callable[[str], str]) -> bytes | None:
     """Return the new content; None if nothing changes."""
-    reader, records = read_avro(file)
+    reader, records = read_avro(file, content)
     after = [{**record, PATH_COLUMN: moved(record[PATH_COLUMN])} for record in records]
     return None if after == records else avro_content(reader, after)
 

@@ -227,7 +227,7 @@ class FailoverReplica:
         if leader is None:
             self._standby.follow(None, "this server is about to take over")
             return
-        if leader.address == self._address:
+        if self._succession.is_here(leader):
             # A call that is forwarded there comes back to this server.
             reason = (
                 f"{leader.address}, the address of the last one, is this server's own: its leadership ends in a "

@@ -69,9 +69,13 @@ class Succession:
                 problem = error
             await seen(leader, problem)
             looks = _LOOKS_A_LEASE
-            if leader is not None and leader.address == self._address:
+            if leader is not None and self.is_here(leader):
                 looks *= _LOOKS_AT_OWN_ADDRESS
             await asyncio.sleep(self._lease_s / looks)
+
+    def is_here(self, leader: Leader) -> bool:
+        """Return whether a leader has the address of this server: it was this server, or was told the same address."""
+        return leader.address == self._address
 
     async def keep_leadership(self, tried: Callable[[FlussTieringError | None], Awaitable[None]]) -> None:
         """Renew the leadership. Return once it lapsed or was given up, so that this server must stop leading.

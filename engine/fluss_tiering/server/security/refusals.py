@@ -16,7 +16,6 @@ _PER_S: Final = 1.0
 _SUMMARY_S: Final = 10.0
 _MAX_COUNTED: Final = 1000
 
-
 ToldT = TypeVar("ToldT")
 
 
