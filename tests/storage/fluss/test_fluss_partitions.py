@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from fluss_scanning import open_storage
 from fluss_tables import COLUMNS, new_path
 from refusals import refused
 
@@ -13,7 +14,6 @@ from fluss_support import FlussCluster
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, WriteKind
-from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_partition, drop_partition
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.storage import FlussStorage
@@ -21,9 +21,8 @@ from fluss_tiering.storage.fluss.storage import FlussStorage
 
 @pytest.fixture
 def storage(fluss_cluster: FlussCluster) -> Iterator[FlussStorage]:
-    opened = FlussStorage.open(
-        ClusterLink(fluss_cluster.bootstrap, None, FlussClient(fluss_cluster.bootstrap)), within=20
-    )
+    """Return a storage that knows no partition yet, instead of the one that the tests of a module share."""
+    opened = open_storage(fluss_cluster)
     yield opened
     opened.close()
 

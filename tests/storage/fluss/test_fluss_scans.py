@@ -1,7 +1,5 @@
 """Scans of a real Fluss cluster's primary-key tables."""
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pytest
 from fluss_scanning import Scanning, new_table, open_storage, upsert
@@ -21,13 +19,6 @@ from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.fluss.storage import FlussStorage
 from waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def storage(fluss_cluster: FlussCluster) -> Iterator[FlussStorage]:
-    opened = open_storage(fluss_cluster)
-    yield opened
-    opened.close()
 
 
 def snapshot_at(storage: FlussStorage, table: TableInfo, offset: int) -> int:

@@ -1,18 +1,17 @@
 """A real Fluss cluster as the server's storage: tables, buckets, offsets files."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from fluss_scanning import open_storage
 from fluss_tables import COLUMNS, descriptor, new_path, rows
 from refusals import refused
 
 from fluss_support import FlussCluster
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
-from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.tables import (
     alter_table,
@@ -30,17 +29,6 @@ FRESHNESS = "table.datalake.freshness"
 DELETE_FILES = "table.datalake.delete-files"
 
 
-@pytest.fixture(scope="module")
-def storage(fluss_cluster: FlussCluster) -> Iterator[FlussStorage]:
-    opened = _open(fluss_cluster)
-    yield opened
-    opened.close()
-
-
-def _open(cluster: FlussCluster) -> FlussStorage:
-    return FlussStorage.open(ClusterLink(cluster.bootstrap, None, FlussClient(cluster.bootstrap)), within=20)
-
-
 def table_of(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
 
@@ -48,7 +36,7 @@ def table_of(batch: pa.RecordBatch) -> pa.Table:
 def test_a_storage_says_which_cluster_it_is(storage: FlussStorage, fluss_cluster: FlussCluster) -> None:
     described = storage.describe()
     assert (described.kind, described.data_dir, described.bootstrap_servers) == ("fluss", "", fluss_cluster.bootstrap)
-    again = _open(fluss_cluster)
+    again = open_storage(fluss_cluster)
     assert again.describe() == described
     again.close()
 

@@ -3,7 +3,6 @@
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +20,6 @@ from fluss_tiering.formats.log.batch import ChangeType
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, WriteKind
-from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
@@ -35,14 +33,6 @@ from waiting import wait_until
 LOOKUPS = Path(__file__).parents[1] / "support" / "pyfluss_lookups.py"
 MOMENT = datetime.fromisoformat("2026-11-21T17:00:00")
 LAKE_FORMAT = "table.datalake.format"
-
-
-@pytest.fixture(scope="module")
-def storage(fluss_cluster: FlussCluster) -> Iterator[FlussStorage]:
-    link = ClusterLink(fluss_cluster.bootstrap, None, FlussClient(fluss_cluster.bootstrap))
-    opened = FlussStorage.open(link, within=20)
-    yield opened
-    opened.close()
 
 
 def table_of(batch: pa.RecordBatch) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -16,15 +16,12 @@ from fluss_scanning import (
     WatchedClient,
     bucket_of,
     free_places,
-    make_batches_small,
     names,
     new_table,
-    open_storage,
     upsert,
 )
 from refusals import refused
 
-from fluss_support import FlussCluster
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage import retry_backoff
 from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
@@ -39,18 +36,6 @@ from fluss_tiering.storage.fluss.storage import FlussStorage
 from waiting import wait_until
 
 pytestmark = pytest.mark.fluss_versions("1.0")
-
-
-@pytest.fixture(scope="module")
-def storage(fluss_cluster: FlussCluster) -> Iterator[FlussStorage]:
-    opened = open_storage(fluss_cluster)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_batches_small(monkeypatch)
 
 
 def test_whoever_stops_early_leaves_no_session(storage: FlussStorage, fluss: FlussClient, small: None) -> None:

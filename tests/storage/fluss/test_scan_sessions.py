@@ -14,10 +14,8 @@ from fluss_scanning import (
     WatchedClient,
     bucket_of,
     free_places,
-    make_batches_small,
     names,
     new_table,
-    open_storage,
     upsert,
 )
 from fluss_tables import COLUMNS, add_column, descriptor, new_path
@@ -41,18 +39,6 @@ from fluss_tiering.storage.fluss.storage import FlussStorage
 from fluss_tiering.storage.open import open_bucket_scans
 
 pytestmark = pytest.mark.fluss_versions("1.0")
-
-
-@pytest.fixture(scope="module")
-def storage(fluss_cluster: FlussCluster) -> Iterator[FlussStorage]:
-    opened = open_storage(fluss_cluster)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_batches_small(monkeypatch)
 
 
 def test_rows_of_all_sizes_and_the_session_ends(storage: FlussStorage, fluss: FlussClient, small: None) -> None:
