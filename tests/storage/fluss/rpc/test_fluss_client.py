@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -97,6 +98,10 @@ def new_replicated_table(fluss: FlussClient) -> ClusterTable:
     return made
 
 
+def ends_at(offset: int, client: FlussClient, path: TablePath, bucket: TableBucket) -> bool:
+    return client.call(log_offset(path, bucket, OffsetType.LATEST)) == offset
+
+
 @pytest.mark.system
 def test_the_leader_is_killed_and_comes_back(fluss: FlussClient, fluss_cluster: FlussCluster) -> None:
     # On a busy machine the other server may not be in sync at the moment, so that Fluss elects nobody until this one is
@@ -107,7 +112,7 @@ def test_the_leader_is_killed_and_comes_back(fluss: FlussClient, fluss_cluster: 
         behind = FlussClient(fluss_cluster.bootstrap, timeout=20)
         server = leader_of(fluss, fluss_cluster, path, bucket)
         # A leader that was elected just now learns the high watermark from its replicas.
-        wait_until(lambda: behind.call(log_offset(path, bucket, OffsetType.LATEST)) == 5)
+        wait_until(partial(ends_at, 5, behind, path, bucket))
         server.kill()
         try:
             # Its connection is gone, and the metadata name it until its session ends. Then the other server leads.
