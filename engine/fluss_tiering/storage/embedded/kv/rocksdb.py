@@ -157,9 +157,11 @@ class RocksDbStore:
         ]
 
     def close(self) -> None:
-        """Flush and close the store."""
-        with reporting_rocksdb_errors(self._folder):
-            self._db.close()
+        """Flush and close the store. It is closed even if it cannot be flushed: the log has what it lacks then."""
+        try:
+            with reporting_rocksdb_errors(self._folder):
+                self._db.close()
+        finally:
             del self._state_family  # The handle keeps the database open.
 
 
