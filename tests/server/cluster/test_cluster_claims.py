@@ -167,7 +167,9 @@ def test_a_claim_is_kept_for_longer_than_the_coordinators_time_out(
     held = entry_of(server, table)
     deadline = time.monotonic() + 150
     while time.monotonic() < deadline:
-        assert fluss.call(heartbeat(request_table=True)).claim is None
+        # A table of another test may be due meanwhile.
+        claimed = fluss.call(heartbeat(request_table=True)).claim
+        assert claimed is None or claimed.table_id != table.table_id
         time.sleep(1)
     assert entry_of(server, table) is held
 

@@ -27,8 +27,8 @@ _AWAY = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory):
-    return tmp_path_factory.mktemp("leases")
+def folder(fluss_cluster: FlussCluster, tmp_path_factory: pytest.TempPathFactory):
+    return tmp_path_factory.mktemp(f"leases-{fluss_cluster.version}")
 
 
 @pytest.fixture(scope="module")
