@@ -15,6 +15,7 @@ from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 MISSING: Final = "is missing"
+FORBIDDEN: Final = "cannot be read (permission denied)"
 _BATCH_ROWS: Final = 1024
 """So many rows are read at once. Values may be large."""
 DAMAGE: Final = (OSError, ValueError, KeyError, pa.ArrowException)
@@ -66,10 +67,16 @@ def unreadable_file(location: str, what: str, kind: str = "data file", form: str
 
     Args:
         location: The location of the file.
-        what: What is wrong with the file, as what `naming_damage` says.
+        what: What is wrong with the file, as what `naming_damage` says, or `FORBIDDEN`.
         kind: What the file is to the lake table.
         form: The name of the file's format.
     """
+    if what == FORBIDDEN:
+        return FlussTieringError(
+            ErrorCode.STORAGE,
+            f"the {kind} {location} {what}: expected a file that Spark's driver and executors may read; look at its "
+            "owner and its rights, and at those of its folders",
+        )
     return FlussTieringError(
         ErrorCode.CORRUPT_DATA,
         f"the {kind} {location} {what}: expected the {form} file that the lake table refers to; restore it from a "

@@ -9,7 +9,15 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from fluss_tiering.lake.iceberg.java import is_conflict, is_iceberg, java_error_text, lake_errors, root_message
+from fluss_tiering.lake.iceberg.java import (
+    is_conflict,
+    is_denied,
+    is_iceberg,
+    java_error_text,
+    lake_errors,
+    root_message,
+    tells_usual_cause,
+)
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 ICEBERG = "org.apache.iceberg.exceptions."
@@ -115,6 +123,34 @@ def test_usual_causes_are_named_in_words(name: str):
         "the lake refused the credentials given" if "cces" in name or "Forb" in name else "the lake cannot be reached"
     )
     assert said == f"{words}: {name}: x"
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "words", "denied"),
+    [
+        (
+            "java.io.FileNotFoundException",
+            "/lake/a.avro (Permission denied)",
+            "Spark may not read or write a file of the lake, so look at its owner and its rights, and at those of ",
+            True,
+        ),
+        (
+            "org.sqlite.SQLiteException",
+            "[SQLITE_READONLY] Attempt to write a readonly database (attempt to write a readonly database)",
+            "the lake catalog's database is read-only, so look at the owner and the rights of its file and of ",
+            False,
+        ),
+    ],
+)
+def test_a_missing_right_is_told_with_what_to_do(name: str, message: str, words: str, denied: bool):
+    error = thrown(JavaException(f"{ICEBERG}RuntimeIOException", "Failed", JavaException(name, message)))
+    simple = name.rpartition(".")[2]
+    assert java_error_text(error) == f"{words}its folder: {simple}: {message} (RuntimeIOException: Failed)"
+    assert tells_usual_cause(java_error_text(error))
+    assert is_denied(error) is denied
+    missing = thrown(JavaException("java.io.FileNotFoundException", "/lake/a.avro (No such file or directory)"))
+    assert not is_denied(missing)
+    assert not tells_usual_cause(java_error_text(missing))
 
 
 def test_causes_that_form_a_circle_come_to_an_end():

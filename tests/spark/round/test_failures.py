@@ -344,7 +344,7 @@ def test_an_executor_that_was_lost_is_named_with_its_reason():
 def test_a_folder_that_executors_cannot_write_to_is_told_with_what_to_look_at(said: str) -> None:
     text = f'Traceback (most recent call last):\n  File "pieces.py", line 90, in _do\n{said}\n\n\tat org.apache'
     message = failure_of(PySparkException(text)).message
-    assert message.startswith(f"a Spark task failed: {said}; expected a folder in which Spark's executors may")
+    assert message.startswith(f"a Spark task failed: {said}; expected files that Spark's executors may")
     assert "immutable (lsattr)" in message
 
 

@@ -43,6 +43,16 @@ _UNKNOWN: Final = "org.apache.iceberg.exceptions.CommitStateUnknownException"
 """The outcome of a commit is not known, whatever was first: its files may be those of the newest snapshot."""
 _WORDS_REFUSED: Final = "the lake refused the credentials given"
 _WORDS_UNREACHABLE: Final = "the lake cannot be reached"
+_WORDS_FORBIDDEN: Final = (
+    "Spark may not read or write a file of the lake, so look at its owner and its rights, and at those of its folder"
+)
+_WORDS_READ_ONLY: Final = (
+    "the lake catalog's database is read-only, so look at the owner and the rights of its file and of its folder"
+)
+_DENIED: Final = "(Permission denied)"
+"""With these words java.io tells that the operating system refuses to open a file. The exception is the same as for a
+file that is missing."""
+_SQLITE_READ_ONLY: Final = "[SQLITE_READONLY"
 _WORDS_NO_DRIVER: Final = "Spark has no JDBC driver for the lake catalog"
 _SQL_REFUSED: Final = "28"
 _SQL_UNREACHABLE: Final = "08"
@@ -117,7 +127,14 @@ def java_error_text(error: Py4JError | PySparkException) -> str:
 
 def tells_usual_cause(text: str) -> bool:
     """Return whether a text of `java_error_text` begins with a common cause in words."""
-    return text.startswith((_WORDS_REFUSED, _WORDS_UNREACHABLE, _WORDS_NO_DRIVER))
+    return text.startswith((_WORDS_REFUSED, _WORDS_UNREACHABLE, _WORDS_NO_DRIVER, _WORDS_FORBIDDEN, _WORDS_READ_ONLY))
+
+
+def is_denied(error: Py4JError | PySparkException) -> bool:
+    """Return whether the operating system refused to open a file."""
+    return isinstance(error, Py4JJavaError) and any(
+        (each.getMessage() or "").endswith(_DENIED) for each in causes(error)
+    )
 
 
 def root_text(error: Py4JError | PySparkException) -> str:
@@ -155,6 +172,10 @@ def _usual_cause(exception: JavaObject) -> str | None:
         return _WORDS_REFUSED
     if name in _UNREACHABLE or state.startswith(_SQL_UNREACHABLE):
         return _WORDS_UNREACHABLE
+    if message.endswith(_DENIED):
+        return _WORDS_FORBIDDEN
+    if message.startswith(_SQLITE_READ_ONLY):
+        return _WORDS_READ_ONLY
     return None
 
 

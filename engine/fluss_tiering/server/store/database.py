@@ -33,6 +33,8 @@ _POSTGRESQL_SETTINGS: Final = (
     "idle_in_transaction_session_timeout = '4s'",
 )
 _SQLITE_SETTINGS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")
+_RIGHTS: Final = "the rights of the file, of its folder and of the files beside it that end in -wal and -shm"
+"""SQLite makes the files beside a database with the rights that the database has at that moment."""
 _FOREIGN: Final = ("not a database", "malformed")
 
 
@@ -159,7 +161,7 @@ class Database:
                 return ErrorCode.CORRUPT_DATA, f"{failed}; restore it from a backup"
             if isinstance(error.orig, sqlite3.OperationalError) and "no such" in text:
                 return ErrorCode.CORRUPT_DATA, f"{failed}; a part of it was dropped, restore it from a backup"
-            return ErrorCode.STORAGE, f"{failed}; check the disk's space and permissions"
+            return ErrorCode.STORAGE, f"{failed}; check the disk's space, and {_RIGHTS}"
         if is_disconnect(error):
             unreachable = f"the server's database {self.name} cannot be reached: {text}; {effect}"
             return ErrorCode.UNAVAILABLE, f"{unreachable}; check that it runs and accepts this server's login"

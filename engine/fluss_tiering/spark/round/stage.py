@@ -28,8 +28,9 @@ _PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)
 _NO_ACCESS: Final = re.compile(r"^PermissionError\b|\bErrno 30\b")
 """What PyArrow says of a folder without rights, of an immutable one, and of a file system that is read-only."""
 _ACCESS: Final = (
-    "; expected a folder in which Spark's executors may read files and create new ones: look at its owner and its "
-    "rights, whether it is immutable (lsattr), and whether its file system is mounted read-only"
+    "; expected files that Spark's executors may read, in a folder in which they may create new ones: look at the "
+    "owner and the rights of both, whether they are immutable (lsattr), and whether their file system is mounted "
+    "read-only"
 )
 
 Job = StageJob | DeleteJob

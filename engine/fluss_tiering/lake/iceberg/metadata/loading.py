@@ -14,7 +14,8 @@ from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
-from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, causes, is_iceberg, root_message, root_text
+from fluss_tiering.lake.damaged_parquet import FORBIDDEN, MISSING
+from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, causes, is_denied, is_iceberg, root_message, root_text
 from fluss_tiering.lake.iceberg.metadata.jvm_functions import functions_of
 from fluss_tiering.lake.iceberg.metadata.unreadable import metadata_file_error, unreadable_metadata_file
 from fluss_tiering.model.errors import FlussTieringError
@@ -119,9 +120,9 @@ def _named(error: Py4JJavaError) -> FlussTieringError | None:
     named = next(filter(None, (_NAMED.search(each.getMessage() or "") for each in chain)), None)
     if named is None:
         gone = _GONE.search(root_message(error))
-        return gone and metadata_file_error(f"{gone['folder']}/v{gone['version']}.metadata.json", None)
+        return gone and metadata_file_error(f"{gone['folder']}/v{gone['version']}.metadata.json", MISSING)
     if is_iceberg(error, "NotFoundException"):
-        return metadata_file_error(named["location"], None)
+        return metadata_file_error(named["location"], FORBIDDEN if is_denied(error) else MISSING)
     if any(_PARSER in str(each.getClass().getName()) for each in chain):
-        return metadata_file_error(named["location"], root_text(error))
+        return metadata_file_error(named["location"], f"is damaged: {root_text(error)}")
     return None

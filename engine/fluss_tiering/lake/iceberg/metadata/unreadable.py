@@ -14,12 +14,13 @@ from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from fluss_tiering.lake.damaged_parquet import MISSING, unreadable_file
+from fluss_tiering.lake.damaged_parquet import FORBIDDEN, MISSING, unreadable_file
 from fluss_tiering.lake.iceberg.java import (
     JAVA_ERRORS,
     causes,
     elements,
     iceberg_class,
+    is_denied,
     is_iceberg,
     root_text,
     tells_usual_cause,
@@ -72,14 +73,14 @@ def unreadable_metadata_file(jvm: JVMView, io: JavaObject, location: str) -> Flu
     return None
 
 
-def metadata_file_error(location: str, damage: str | None) -> FlussTieringError:
+def metadata_file_error(location: str, what: str) -> FlussTieringError:
     """Return the error of a metadata file that cannot be read.
 
     Args:
         location: The location of the file.
-        damage: Why the file cannot be read; None if it is missing.
+        what: What is wrong with the file: `MISSING`, `FORBIDDEN`, or "is damaged: WHY".
     """
-    return unreadable_file(location, MISSING if damage is None else f"is damaged: {damage}", *_METADATA)
+    return unreadable_file(location, what, *_METADATA)
 
 
 def count_files(jvm: JVMView, table: JavaObject, manifest: JavaObject) -> int:
@@ -145,6 +146,8 @@ def _what(jvm: JVMView, io: JavaObject, location: str, error: Py4JError | PySpar
         finally:
             stream.close()
     except Py4JJavaError as failed:
+        if is_denied(failed):
+            return FORBIDDEN
         names = {str(each.getClass().getSimpleName()) for each in causes(failed)}
         if is_iceberg(failed, "NotFoundException") or "FileNotFoundException" in names:
             return MISSING
