@@ -148,6 +148,21 @@ def test_a_plain_file_where_the_index_should_be_is_told_once(tmp_path: Path, cap
     ] == [True]
 
 
+def test_an_index_folder_without_permission_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Root has every right, so that the operating system's answer is made up."""
+    folder = tmp_path / "_key_index"
+    folder.mkdir()
+    denied = os.W_OK
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder or not mode & denied)
+    for _ in range(2):
+        look_at_folder(f"file:{folder}")
+    (told,) = caplog.messages
+    assert told.startswith(f"{folder} may not be read and written, so that the key index is not kept")
+    assert "look at the owner and the rights of this folder" in told
+
+
 def test_what_pieces_have_noted_outlives_a_compaction_beside_a_round_of_hours(tmp_path: Path) -> None:
     table = WrittenRounds(tmp_path, 2)
     for number in range(9):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -49,18 +50,27 @@ _KEPT_FOR: Final = timedelta(hours=1)
 
 
 def look_at_folder(location: str) -> None:
-    """Warn, on the driver and once, if the folder of a table's key index is a plain file, so that no index is kept."""
+    """Warn, on the driver and once, if a table's key index cannot be kept in its folder.
+
+    That is so if it is a plain file, or a folder that this program may not read and write.
+    """
     path = local_path(location)
-    if path is not None and path.exists() and not path.is_dir():
-        _warn_of_plain_file(path)
+    if path is None or not path.exists():
+        return
+    if not path.is_dir():
+        _warn(path, "is no folder", "remove or rename this file")
+    elif not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        _warn(path, "may not be read and written", "look at the owner and the rights of this folder")
 
 
 @cache
-def _warn_of_plain_file(path: Path) -> None:
+def _warn(path: Path, why: str, remedy: str) -> None:
     logger.warning(
-        "%s is no folder, so that the key index is not kept, and each round reads the keys of all data files that it "
-        "needs: remove or rename this file, and the next round makes the index again",
+        "%s %s, so that the key index is not kept, and each round reads the keys of all data files that it needs: %s, "
+        "and the next round makes the index again",
         path,
+        why,
+        remedy,
     )
 
 
