@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from datetime import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
-from torture.judging.limits import question_limit, refusal_limit
+from torture.judging.limits import question_limit, refusal_limit, table_limit
 from torture.judging.process import JudgeProcess, JudgeRefusedError
 from torture.makers.predicates import Question
 
@@ -38,6 +39,36 @@ def test_pyiceberg_finds_no_infinity_in_a_column_of_type_float(value: float) -> 
     assert bound(DoubleType()) != ex.AlwaysFalse()
     assert limit("FLOAT", value) == "pyiceberg takes an infinity for a number beyond all FLOATs"
     assert limit("FLOAT", 1.0) is limit("DOUBLE", value) is None
+
+
+@pytest.mark.slow
+def test_clickhouse_applies_no_equality_deletes_by_a_time_with_a_part_of_a_second(spark, tmp_path: Path) -> None:
+    """It takes a TIME for a number of seconds. Seed 81153 of `make torture` found it."""
+    columns = (Column("a", DataType.parse("STRING NOT NULL")), Column("k", DataType.parse("TIME(3) NOT NULL")))
+    properties = {"name": "times", "type": "hadoop", "warehouse": f"file://{tmp_path}"}
+    table = TableInfo(1, TablePath("db", "t"), 1, TableDescriptor(columns, ("a", "k"), ("a",), 1, {}), 0, properties)
+    whole, fraction = time(12, 30), time(12, 31, 0, 123_000)
+    for deleted in ([], [whole, fraction]):
+        lake = IcebergCatalogs(spark).open_table(table)
+        writer = lake.file_writer().open_piece(0, lake.piece_location(0, str(uuid.uuid4())), 0)
+        batch = pa.RecordBatch.from_pylist(
+            [{"a": "x", "k": key} for key in deleted or [whole, fraction]], schema=arrow_schema(columns)
+        )
+        if deleted:
+            writer.delete(batch)
+        else:
+            writer.write(batch, np.arange(2), np.arange(2))
+        lake.commit([writer.close()], LakeCommit(1, 5, str(uuid.uuid4()), "/offsets", {TableBucket(1, 0): 4}))
+    reader = JudgeProcess()
+    try:
+        metadata = judges.newest_metadata(tmp_path / "db" / "t")
+        assert reader.read(judges.DUCKDB, metadata, ["a"]).num_rows == 0
+        assert reader.read(judges.CLICKHOUSE, metadata, ["a"]).num_rows == 1
+    finally:
+        reader.stop()
+    for judge, is_limited in ((judges.CLICKHOUSE, True), (judges.DUCKDB, False)):
+        assert (table_limit(judge, columns, has_deletes=True, keys=()) is not None) is is_limited
+    assert table_limit(judges.CLICKHOUSE, columns, has_deletes=False, keys=()) is None
 
 
 @pytest.mark.slow

@@ -72,6 +72,12 @@ def table_limit(
     roots = {root for column in columns for root in roots_of(column.data_type)}
     if judge == judges.SPARK and DataTypeRoot.TIME in roots:
         return "Spark reads no TIME from Iceberg"
+    if (
+        judge == judges.CLICKHOUSE
+        and has_deletes
+        and any(_may_be_time_of_a_key(column.data_type) for column in columns)
+    ):
+        return "ClickHouse applies no equality deletes by a TIME that has a part of a second"
     if judge == judges.PYICEBERG and has_deletes:
         return "pyiceberg reads no equality deletes"
     if judge == judges.PYICEBERG and on_s3:
@@ -79,6 +85,10 @@ def table_limit(
     if judge == judges.DUCKDB and not all(name.isascii() for name in keys):
         return "DuckDB refuses a manifest with a name beyond ASCII, and ends its process"
     return None
+
+
+def _may_be_time_of_a_key(data_type: DataType) -> bool:
+    return data_type.root is DataTypeRoot.TIME and not data_type.nullable
 
 
 def column_limit(judge: str, column: Column, values: Sequence[Value]) -> str | None:
