@@ -13,6 +13,7 @@ import pytest
 from pyiceberg import expressions as ex
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, NestedField
+from pyspark.sql import SparkSession
 
 import judges
 from fluss_tiering.formats.schema import arrow_schema
@@ -45,20 +46,8 @@ def test_pyiceberg_finds_no_infinity_in_a_column_of_type_float(value: float) -> 
 def test_clickhouse_applies_no_equality_deletes_by_a_time_with_a_part_of_a_second(spark, tmp_path: Path) -> None:
     """It takes a TIME for a number of seconds. Seed 81153 of `make torture` found it."""
     columns = (Column("a", DataType.parse("STRING NOT NULL")), Column("k", DataType.parse("TIME(3) NOT NULL")))
-    properties = {"name": "times", "type": "hadoop", "warehouse": f"file://{tmp_path}"}
-    table = TableInfo(1, TablePath("db", "t"), 1, TableDescriptor(columns, ("a", "k"), ("a",), 1, {}), 0, properties)
-    whole, fraction = time(12, 30), time(12, 31, 0, 123_000)
-    for deleted in ([], [whole, fraction]):
-        lake = IcebergCatalogs(spark).open_table(table)
-        writer = lake.file_writer().open_piece(0, lake.piece_location(0, str(uuid.uuid4())), 0)
-        batch = pa.RecordBatch.from_pylist(
-            [{"a": "x", "k": key} for key in deleted or [whole, fraction]], schema=arrow_schema(columns)
-        )
-        if deleted:
-            writer.delete(batch)
-        else:
-            writer.write(batch, np.arange(2), np.arange(2))
-        lake.commit([writer.close()], LakeCommit(1, 5, str(uuid.uuid4()), "/offsets", {TableBucket(1, 0): 4}))
+    rows = [{"a": "x", "k": time(12, 30)}, {"a": "x", "k": time(12, 31, 0, 123_000)}]
+    new_table_with_deletes(spark, tmp_path, columns, ["a", "k"], rows, deleted=rows)
     reader = JudgeProcess()
     try:
         metadata = judges.newest_metadata(tmp_path / "db" / "t")
@@ -74,17 +63,7 @@ def test_clickhouse_applies_no_equality_deletes_by_a_time_with_a_part_of_a_secon
 @pytest.mark.slow
 def test_duckdb_applies_no_equality_deletes_by_a_key_that_was_widened_since(spark, tmp_path: Path) -> None:
     columns = (Column("k", DataType.parse("INT NOT NULL")), Column("v", DataType.parse("STRING")))
-    properties = {"name": "widened", "type": "hadoop", "warehouse": f"file://{tmp_path}"}
-    table = TableInfo(1, TablePath("db", "t"), 1, TableDescriptor(columns, ("k",), ("k",), 1, {}), 0, properties)
-    for keys in ([1, 2, 3], [2]):
-        lake = IcebergCatalogs(spark).open_table(table)
-        writer = lake.file_writer().open_piece(0, lake.piece_location(0, str(uuid.uuid4())), 0)
-        batch = pa.RecordBatch.from_pylist([{"k": key} for key in keys], schema=arrow_schema(columns))
-        if keys == [2]:
-            writer.delete(batch.select(["k"]))
-        else:
-            writer.write(batch, np.arange(3), np.arange(3))
-        lake.commit([writer.close()], LakeCommit(1, 5, str(uuid.uuid4()), "/offsets", {TableBucket(1, 0): 4}))
+    table = new_table_with_deletes(spark, tmp_path, columns, ["k"], [{"k": key} for key in (1, 2, 3)], [{"k": 2}])
     reader = JudgeProcess()
     try:
         folder = tmp_path / "db" / "t"
@@ -98,3 +77,27 @@ def test_duckdb_applies_no_equality_deletes_by_a_key_that_was_widened_since(spar
         assert sorted(judges.read(judges.SPARK, widened, spark=spark).column("k").to_pylist()) == [1, 3]
     finally:
         reader.stop()
+
+
+def new_table_with_deletes(
+    spark: SparkSession,
+    warehouse: Path,
+    columns: tuple[Column, ...],
+    key: list[str],
+    rows: list[dict[str, object]],
+    deleted: list[dict[str, object]],
+) -> TableInfo:
+    """Return a table db.t of a Hadoop catalog, with one round of rows and one of equality deletes."""
+    properties = {"name": f"lake_of_{warehouse.name}", "type": "hadoop", "warehouse": f"file://{warehouse}"}
+    descriptor = TableDescriptor(columns, tuple(key), (key[0],), 1, {})
+    table = TableInfo(1, TablePath("db", "t"), 1, descriptor, 0, properties)
+    for is_delete, chosen in ((False, rows), (True, deleted)):
+        lake = IcebergCatalogs(spark).open_table(table)
+        writer = lake.file_writer().open_piece(0, lake.piece_location(0, str(uuid.uuid4())), 0)
+        batch = pa.RecordBatch.from_pylist(chosen, schema=arrow_schema(columns))
+        if is_delete:
+            writer.delete(batch.select(key))
+        else:
+            writer.write(batch, np.arange(len(rows)), np.arange(len(rows)))
+        lake.commit([writer.close()], LakeCommit(1, 5, str(uuid.uuid4()), "/offsets", {TableBucket(1, 0): 4}))
+    return table

@@ -17,6 +17,7 @@ from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 from fluss_tiering.server.failover import election
 from fluss_tiering.server.failover import leadership as leadership_module
 from fluss_tiering.server.failover.leadership import LeadershipFence
+from fluss_tiering.server.store.store import SqlTieringStore
 from postgres_support import Postgres
 from waiting import wait_until
 
@@ -51,9 +52,7 @@ def test_a_server_that_only_renews_its_leadership_notices_it(
 def test_a_commit_whose_answer_is_lost_is_settled(
     candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:  # L10
-    first = candidate("first", lease_s=60)
-    assert first.leadership.acquire()
-    store = first.open_store()
+    first, store = leading(candidate)
     dialect = store._database.engine.dialect
     commit = type(dialect).do_commit
 
@@ -80,9 +79,7 @@ def test_a_commit_whose_answer_is_lost_is_settled(
 def test_a_commit_that_cannot_be_settled_ends_a_server_whose_memory_is_behind(
     candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch, noticed_by: str
 ) -> None:  # L10
-    first = candidate("first", lease_s=60)
-    assert first.leadership.acquire()
-    store = first.open_store()
+    first, store = leading(candidate)
     write(store, 6)
     dialect = store._database.engine.dialect
     commit = type(dialect).do_commit
@@ -119,9 +116,7 @@ def test_the_outcome_of_a_commit_is_asked_for_until_the_database_answers(  # L10
     candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch, tries: int
 ) -> None:
     monkeypatch.setattr(leadership_module, "_SETTLE_PAUSE_S", 0.01)
-    first = candidate("first", lease_s=60)
-    assert first.leadership.acquire()
-    store = first.open_store()
+    first, store = leading(candidate)
     write(store, 6)
     dialect = store._database.engine.dialect
     commit = type(dialect).do_commit
@@ -161,9 +156,7 @@ def test_a_database_that_does_not_tell_the_outcome_is_asked_for_a_while_only(  #
     monkeypatch.setattr(leadership_module, "_SETTLE_PAUSE_S", 0.01)
     monkeypatch.setattr(leadership_module, "_SETTLE_LIMIT_S", 0.2)
     monkeypatch.setattr(leadership_module, "_SETTLE_ATTEMPTS", 2)
-    first = candidate("first", lease_s=60)
-    assert first.leadership.acquire()
-    store = first.open_store()
+    first, store = leading(candidate)
     write(store, 6)
     fence = LeadershipFence(first.leadership, first.database)
     other = sa.create_engine(first.database.engine.url, poolclass=sa.NullPool)
@@ -181,9 +174,7 @@ def test_a_database_that_lost_transactions_is_noticed(
     candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:  # D9
     """PostgreSQL fails over to a copy that was behind. Another test does it for real, which takes longer."""
-    first = candidate("first", lease_s=60)
-    assert first.leadership.acquire()
-    store = first.open_store()
+    first, store = leading(candidate)
     write(store, 6)
     before = postgres.execute("SELECT token FROM server_transaction", first.url)[0][0]
     write(store, 7)
@@ -217,9 +208,7 @@ def test_a_database_that_lost_transactions_is_noticed(
 def test_a_renewal_notices_that_the_database_lost_transactions(
     candidate: Callable[..., Candidate], postgres: Postgres
 ) -> None:  # D9
-    first = candidate("first", lease_s=60)
-    assert first.leadership.acquire()
-    store = first.open_store()
+    first, store = leading(candidate)
     tokens = []
     for number in range(3):
         first.leadership.renew()
@@ -247,9 +236,7 @@ def test_a_renewal_notices_that_the_database_lost_transactions(
 def test_a_renewal_beside_a_transaction_takes_nothing_for_lost(
     candidate: Callable[..., Candidate], monkeypatch: pytest.MonkeyPatch, renewed: str
 ) -> None:  # D9
-    first = candidate("first", lease_s=60)
-    assert first.leadership.acquire()
-    store = first.open_store()
+    first, store = leading(candidate)
     write(store, 1)
     dialect = store._database.engine.dialect
     commit = type(dialect).do_commit
@@ -290,6 +277,13 @@ def test_a_renewal_beside_a_transaction_takes_nothing_for_lost(
     write(store, 4)
     assert store.attempt_token() == 4
     store.close()
+
+
+def leading(candidate: Callable[..., Candidate]) -> tuple[Candidate, SqlTieringStore]:
+    """Return a server that leads, and its store."""
+    first = candidate("first", lease_s=60)
+    assert first.leadership.acquire()
+    return first, first.open_store()
 
 
 def rows_of(postgres: Postgres, url: str) -> dict[str, list[tuple[object, ...]]]:
