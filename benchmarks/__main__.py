@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -56,7 +57,6 @@ _OF_LAKES: Final[dict[Part, tuple[str, Callable[[float], Iterable[Figure]]]]] = 
     Part.COMMITS: ("Committing many files", commits.measure),
     Part.KEY_INDEX: ("The key index of a bucket", key_index.measure),
     Part.DELETE_FILES: ("Deletes by position, compared with deletes by key", delete_files.measure),
-    Part.WEEK: ("A week of rounds with maintenance, which takes hours", maintained_week.measure),
 }
 """What is about the files of a lake: the title of each table, and what measures its lines."""
 
@@ -69,6 +69,10 @@ def main(
         typer.Option(min=0.001, max=10, help="The number of rows is multiplied by this; 1 is the real benchmark."),
     ] = 1.0,
     only: Annotated[Part | None, typer.Option(help="Run only this part.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Where the week keeps its table. A run that was ended goes on in it.", file_okay=False),
+    ] = None,
 ) -> None:
     """Measure rounds on the embedded storage, the control plane, and reading and rounds on a Fluss cluster."""
     if only in (None, Part.ROUNDS):
@@ -92,11 +96,18 @@ def main(
     has_sessions = any(JARS.glob(f"{VERSION_WITH_SESSIONS}*/lib"))
     if only is Part.CLUSTER_SCAN or (only is None and has_sessions):
         _print_figures("Scanning a real Fluss cluster", cluster_scan.measure(scale))
-    for part, (title, measure) in _OF_LAKES.items():
-        if only is part or (only is None and part is not Part.WEEK):
-            _print_figures(title, measure(scale))
+    _lakes(only, scale, folder)
     if only is Part.SCALING or (only is None and JARS.exists()):
         _print_scaling(scaling.measure(scale))
+
+
+def _lakes(only: Part | None, scale: float, folder: Path | None) -> None:
+    for part, (title, measure) in _OF_LAKES.items():
+        if only in (None, part):
+            _print_figures(title, measure(scale))
+    # It takes hours, so it runs only when it is asked for.
+    if only is Part.WEEK:
+        _print_figures("A week of rounds with maintenance", maintained_week.measure(scale, folder))
 
 
 def _rounds(scale: float) -> None:

@@ -2,6 +2,9 @@
 
 The days are not waited for. Each round follows the one before at once, and the hours are counted in rounds. As an
 application that drains and follows does, the maintenance looks for files that nothing refers to once a day.
+
+The week takes hours. With a folder of its own it may be ended at any time: the next run in this folder goes on after
+the last hour that was whole.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ import json
 import tempfile
 import time
 from collections.abc import Collection, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,25 +40,62 @@ _PATH: Final = TablePath("bench", "week")
 _READS: Final = 3
 
 
-def measure(scale: float) -> Iterator[Figure]:
+@dataclass(slots=True)
+class _Progress:
+    """What the rounds have cost up to the last whole hour, and how many of how many keys they change."""
+
+    rounds: int
+    keys: int
+    done: int = 0
+    wrote_files: int = 0
+    most_files: int = 0
+    rounds_seconds: float = 0.0
+    maintenance_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, file: Path, rounds: int, keys: int) -> _Progress:
+        """Return what an earlier run left in the file, or the beginning of a week."""
+        if not file.exists():
+            return cls(rounds, keys)
+        found = cls(**json.loads(file.read_text()))
+        if (found.rounds, found.keys) != (rounds, keys):
+            raise SystemExit(
+                f"error: {file.parent} has a week of {found.rounds:,} rounds on {found.keys:,} keys, and not of "
+                f"{rounds:,} on {keys:,}. Give the scale of before, or another folder"
+            )
+        return found
+
+    def save(self, file: Path) -> None:
+        """Replace the file in one step, so that an end at any time leaves a whole one."""
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps(asdict(self)))
+        new.replace(file)
+
+
+def measure(scale: float, folder: Path | None = None) -> Iterator[Figure]:
     """Yield the files that are left, the time of a full read, and the share of the maintenance."""
     rounds, keys = max(2, int(ROUNDS * min(scale, 1))), max(1000, int(KEYS * min(1, scale * 10)))
     hour = min(ROUNDS_OF_AN_HOUR, max(1, rounds // 2))
     use_local_jars()
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     with (
-        tempfile.TemporaryDirectory(prefix="fluss-tiering-week-") as folder,
-        server(Path(folder)) as (target, client),
+        tempfile.TemporaryDirectory(prefix="fluss-tiering-week-")
+        if folder is None
+        else nullcontext(str(folder)) as used,
+        server(Path(used)) as (target, client),
         session() as spark,
     ):
-        descriptor = rows.descriptor(primary_key=True, num_buckets=_BUCKETS)
-        descriptor.properties["table.datalake.delete-files"] = "position"  # type: ignore[index]
-        client.create_table(_PATH, descriptor)
+        file = Path(used, "progress.json")
+        progress = _Progress.of(file, rounds, keys)
+        if not file.exists():
+            descriptor = rows.descriptor(primary_key=True, num_buckets=_BUCKETS)
+            descriptor.properties["table.datalake.delete-files"] = "position"  # type: ignore[index]
+            client.create_table(_PATH, descriptor)
+            write(client, _PATH, WriteKind.UPSERT, rows.batches(0, keys))
+            tier(target, spark, _PATH)
+            progress.save(file)
         (table,) = client.get_tables([_PATH])
-        write(client, _PATH, WriteKind.UPSERT, rows.batches(0, keys))
-        tier(target, spark, _PATH)
-        random = np.random.default_rng(1)
-        of_rounds = of_maintenance = 0.0
-        most, wrote = 0, 0
 
         def maintain(steps: Collection[Step], limits: MaintenanceLimits | None = None) -> Maintenance:
             done = maintain_table(client, spark, table, steps=steps, limits=limits)
@@ -61,31 +103,37 @@ def measure(scale: float) -> Iterator[Figure]:
                 raise SystemExit(f"error: maintenance failed: {done.error}")
             return done
 
-        for number in range(1, rounds + 1):
-            changed = random.choice(keys, min(CHANGES, keys // 2), replace=False)
+        for number in range(progress.done + 1, rounds + 1):
+            changed = np.random.default_rng([1, number]).choice(keys, min(CHANGES, keys // 2), replace=False)
             write(client, _PATH, WriteKind.UPSERT, batches_of(changed))
             before = _cpu_seconds()
-            wrote += tier(target, spark, _PATH).stats.files
-            of_rounds += _cpu_seconds() - before
+            progress.wrote_files += tier(target, spark, _PATH).stats.files
+            progress.rounds_seconds += _cpu_seconds() - before
             if number % hour == 0 or number == rounds:
                 before = _cpu_seconds()
                 done = maintain(ALL_STEPS if number % (_HOURS * hour) == 0 else ALL_STEPS - {Step.CLEAN})
-                of_maintenance += _cpu_seconds() - before
+                progress.maintenance_seconds += _cpu_seconds() - before
                 if done.plan is not None:
-                    most = max(most, done.plan.files.data_files + done.plan.files.delete_files)
+                    files = done.plan.files
+                    progress.most_files = max(progress.most_files, files.data_files + files.delete_files)
+                progress.done = number
+                progress.save(file)
         newest = newest_metadata(client, _PATH)
-        files = _files(newest)
+        left = _files(newest)
         worn = _read_seconds(newest)
         maintain(ALL_STEPS, MaintenanceLimits(min_input_files=2, delete_files=1))
         fresh = newest_metadata(client, _PATH)
         ideal, best = _files(fresh), _read_seconds(fresh)
-    text = f"{files} of {wrote:,} that rounds wrote, at most {most:,}; freshly compacted {ideal}"
-    yield Figure(f"files after {rounds:,} rounds of {CHANGES:,} changes", text, "<= 2x", files <= 2 * ideal)
+    text = (
+        f"{left} of {progress.wrote_files:,} that rounds wrote, at most {progress.most_files:,}; "
+        f"freshly compacted {ideal}"
+    )
+    yield Figure(f"files after {rounds:,} rounds of {CHANGES:,} changes", text, "<= 2x", left <= 2 * ideal)
     yield Figure(
         "a full read by DuckDB", f"{worn:.2f} s / {best:.2f} s = {worn / best:.2f}", "<= 1.1x", worn <= 1.1 * best
     )
-    share = of_maintenance / of_rounds
-    text = f"{of_maintenance:.0f} s / {of_rounds:.0f} s = {share:.0%}"
+    share = progress.maintenance_seconds / progress.rounds_seconds
+    text = f"{progress.maintenance_seconds:.0f} s / {progress.rounds_seconds:.0f} s = {share:.0%}"
     yield Figure("CPU of maintenance, of that of the rounds", text, "<= 10 %", share <= 0.1)
 
 
