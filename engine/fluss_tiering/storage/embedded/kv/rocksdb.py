@@ -176,8 +176,11 @@ def reporting_rocksdb_errors(folder: Path) -> Iterator[None]:
         text = str(error).strip()
         if text.startswith("Corruption") or "No such file" in text:
             raise damaged_rocksdb(folder, text) from error
+        remedy = "check the disk's free space and health"
+        if "Permission denied" in text or "Operation not permitted" in text:
+            remedy = "check the permissions of the folder and of its files, and who runs the server"
         raise FlussTieringError(
-            ErrorCode.STORAGE, f"RocksDB failed in {folder} ({text}); check the disk, then try again"
+            ErrorCode.STORAGE, f"RocksDB failed in {folder} ({text}); {remedy}, then try again"
         ) from error
 
 
