@@ -18,6 +18,13 @@ from fluss_tiering.spark.round import pieces, plan
 from fluss_tiering.storage import rocksdb_files
 
 
+def _replace(owner: object, name: str, new: object) -> Any:
+    """Put something in the place of an attribute, and return what it was. There must be one, or nothing is broken."""
+    original = getattr(owner, name)
+    setattr(owner, name, new)
+    return original
+
+
 @dataclass(frozen=True)
 class Planted:
     """A defect, and a pattern for what finds it.
@@ -38,8 +45,8 @@ def _bounds_of_other_row_groups() -> None:
     def known_ones_only(self: Any, found: Any, number: int, extremes: Any) -> None:
         original(self, found, number, [each for each in extremes if each is not None])
 
-    collector.FileMetricsCollector._add_bounds = known_ones_only  # type: ignore[method-assign]
-    collector.FileMetricsCollector._find_long = lambda *_: None  # type: ignore[method-assign]
+    _replace(collector.FileMetricsCollector, "_add_bounds", known_ones_only)
+    _replace(collector.FileMetricsCollector, "_find_long", lambda *_: None)
 
 
 def _dates_of_python() -> None:
@@ -53,14 +60,14 @@ def _dates_of_python() -> None:
             dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)  # noqa: DTZ001 - as pyiceberg does it
         return original(kind, value, **how)
 
-    collector.encoded = encoded  # type: ignore[assignment]
-    collector._FAILURES = ()  # type: ignore[misc]
+    _replace(collector, "encoded", encoded)
+    _replace(collector, "_FAILURES", ())
 
 
 def _surrogates() -> None:
     """The upper bound of a text may be a surrogate, which UTF-8 cannot encode."""
-    bounds._next_code_point = lambda point: None if point == 0x10FFFF else point + 1
-    collector._FAILURES = ()  # type: ignore[misc]
+    _replace(bounds, "_next_code_point", lambda point: None if point == 0x10FFFF else point + 1)
+    _replace(collector, "_FAILURES", ())
 
 
 def _strict_metrics() -> None:
@@ -73,7 +80,7 @@ def _strict_metrics() -> None:
             raise ValueError(f"Unsupported metrics mode: {text}")
         return mode
 
-    modes._parsed = parsed
+    _replace(modes, "_parsed", parsed)
 
 
 def _begins_at_zero() -> None:
@@ -83,7 +90,7 @@ def _begins_at_zero() -> None:
     def begins_at_zero(info: Any, tiered: int, leased: Any, *, begins: bool) -> Any:
         return original(info, tiered, leased, begins=False)
 
-    plan._range = begins_at_zero
+    _replace(plan, "_range", begins_at_zero)
 
 
 def _all_in_memory() -> None:
@@ -101,9 +108,9 @@ def _all_in_memory() -> None:
         writer.write(_one_batch(records.take(live)), offsets[live], np.zeros(len(live), np.int64))
         return len(kinds)
 
-    original = rocksdb_files._entries
-    rocksdb_files._entries = lambda db, options, from_key, _: original(db, options, from_key, 1 << 40)
-    pieces._reduce_log = reduce_log
+    original = rocksdb_files.entries_of
+    _replace(rocksdb_files, "entries_of", lambda db, from_key, to_key, _: original(db, from_key, to_key, 1 << 40))
+    _replace(pieces, "_reduce_log", reduce_log)
 
 
 def _one_batch(rows: pa.Table) -> pa.RecordBatch:
@@ -112,12 +119,12 @@ def _one_batch(rows: pa.Table) -> pa.RecordBatch:
 
 def _hidden_nulls() -> None:
     """Values that hide below a null ROW are not removed before a file is written."""
-    parquet.without_hidden_nulls = lambda array: array
+    _replace(parquet, "without_hidden_nulls", lambda array: array)
 
 
 def _all_offsets_in_summaries() -> None:
     """The summary of a snapshot has the offsets of all buckets, however many there are."""
-    summary._MAX_OFFSETS_LENGTH = 1 << 40  # type: ignore[misc]
+    _replace(summary, "_MAX_OFFSETS_LENGTH", 1 << 40)
 
 
 DEFECTS: Final[Mapping[str, Planted]] = {

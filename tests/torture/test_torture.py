@@ -63,6 +63,16 @@ def test_half_an_hour_finds_nothing(options, minutes):
 
 
 @pytest.mark.system
+def test_each_defect_can_be_put_back_into_the_code_of_today():
+    """The long test below shows that it is found, and runs too seldom to notice that code has moved."""
+    script = "from torture.defects import DEFECTS\nfor each in DEFECTS.values(): each.switch_on()"
+    paths = (_ROOT / "tests", _ROOT / "tools")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.system
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("defect", DEFECTS)
