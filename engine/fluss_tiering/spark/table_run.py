@@ -203,7 +203,10 @@ class TableRun:
             raise refusal
 
     def _fail(self, claim: Claim, error: str, *, interrupted: bool) -> bool:
-        """Record the failure, and return whether the server knows an outcome of this round, this one or another."""
+        """Record the failure, and return whether the server knows an outcome of this round, this one or another.
+
+        A failure that cannot be recorded now is reported again as long as the application runs.
+        """
         entry = HeartbeatEntry(
             claim.table_id,
             claim.tiering_epoch,
@@ -214,7 +217,10 @@ class TableRun:
         try:
             answer = self._services.client.heartbeat(failed=[entry])
         except FlussTieringError as unreachable:
-            logger.warning("the failure of %s could not be recorded: %s", claim.path, unreachable)
+            logger.warning(
+                "the failure of %s could not be recorded, and is reported again: %s", claim.path, unreachable
+            )
+            self._keepalive.report_later(entry)
             return False
         if refusal := answer.failed_errors.get(claim.table_id):
             logger.warning("the failure of %s was refused: %s", claim.path, refusal)

@@ -14,11 +14,11 @@ from py4j.protocol import Py4JNetworkError
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
 from fluss_tiering.spark.application import exit_code
 from fluss_tiering.spark.round import round as round_module
 from fluss_tiering.spark.round.commit import missing_lake_table
-from fluss_tiering.spark.round.keepalive import RoundGuard
+from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.result import PieceResult, TableResult
 
@@ -164,6 +164,31 @@ def test_a_round_tells_whether_its_table_is_to_blame(  # D64
     assert (ended.state, ended.interrupted, ended.error) == (TieringState.FAILED, interrupted, result.error)
     (status,) = application.client.list_tiering_statuses(table.path)
     assert status.consecutive_failures == (0 if interrupted else 1)
+
+
+def test_a_failure_that_the_server_cannot_record_is_reported_again(application: Application, monkeypatch):
+    """As when the disk of the server is full. The table would stay Tiering until the round's heartbeats are missed."""
+    table = application.table(key=False)
+    application.write(table, named(range(4), "row"))
+
+    def fail(*_: object) -> None:
+        raise FlussTieringError(ErrorCode.STORAGE, "the lake is full")
+
+    def full(*_: object, **__: object) -> None:
+        raise FlussTieringError(ErrorCode.STORAGE, "the disk is full")
+
+    later: list[HeartbeatEntry] = []
+    application.on_stage = fail
+    with monkeypatch.context() as patched:
+        patched.setattr(TieringClient, "heartbeat", full)
+        patched.setattr(KeepAlive, "report_later", lambda _, entry: later.append(entry))
+        result = application.run(table)
+    assert not result.recorded
+    (status,) = application.client.list_tiering_statuses(table.path)
+    assert status.state is TieringState.TIERING
+    assert application.client.heartbeat(failed=later).failed_errors == {}
+    (status,) = application.client.list_tiering_statuses(table.path)
+    assert (status.state, status.last_error) == (TieringState.FAILED, "the lake is full")
 
 
 @pytest.mark.parametrize("told", ["stopped", "Spark ended", "lost"])

@@ -79,13 +79,17 @@ class Server:
     def __init__(self, time: Time) -> None:
         self._time = time
         self.heartbeats: list[tuple[float, list[HeartbeatEntry]]] = []
+        self.failures: list[tuple[float, list[HeartbeatEntry]]] = []
         self.renewals: list[tuple[float, dict[str, int]]] = []
         self.faults: Iterator[FlussTieringError | None] = iter(())
         self.fenced: dict[int, FlussTieringError] = {}
         self.gone: dict[str, FlussTieringError] = {}
 
-    def heartbeat(self, *, tiering: Sequence[HeartbeatEntry]) -> HeartbeatAnswer:
-        self.heartbeats.append((self._time.now - 1000.0, list(tiering)))
+    def heartbeat(
+        self, *, tiering: Sequence[HeartbeatEntry] = (), failed: Sequence[HeartbeatEntry] = ()
+    ) -> HeartbeatAnswer:
+        assert bool(tiering) != bool(failed), "a failure that cannot be recorded keeps no round from being heard"
+        (self.failures if failed else self.heartbeats).append((self._time.now - 1000.0, list(failed or tiering)))
         self._fail()
         return HeartbeatAnswer(0, None, dict(self.fenced), {}, {})
 
@@ -251,6 +255,50 @@ def test_a_round_that_ended_while_its_heartbeat_was_on_its_way_is_not_stopped(  
     assert len(server.heartbeats) == 1
     assert first.lost is None
     assert second.lost is None
+
+
+# Failures that could not be recorded
+
+
+FULL = FlussTieringError(ErrorCode.STORAGE, "disk full")
+
+
+def failure(table_id: int, epoch: int = 7) -> HeartbeatEntry:
+    return HeartbeatEntry(table_id, epoch, error_message="broken", coordinator_epoch=3)
+
+
+def test_a_failure_is_reported_again_until_the_server_answers(time: Time, server: Server, keepalive: KeepAlive) -> None:
+    for table_id in (1, 2):
+        keepalive.report_later(failure(table_id))
+    server.faults = iter([FULL, AWAY, None])
+    live(time, keepalive, 120)
+    assert times(server.failures) == [30, 35, 40]
+    assert all(entries == [failure(1), failure(2)] for _, entries in server.failures)
+    assert server.heartbeats == []
+
+
+def test_rounds_are_heard_of_while_a_failure_cannot_be_recorded(
+    time: Time, server: Server, keepalive: KeepAlive
+) -> None:
+    keepalive.watch(guard(time, 2))
+    keepalive.report_later(failure(1))
+    server.faults = iter([None, FULL, None, FULL])
+    live(time, keepalive, 75)
+    assert times(server.failures) == [30, 35, 40]
+    assert times(server.heartbeats) == [30, 35, 40, 70]
+
+
+def test_a_failure_that_comes_while_the_last_one_is_reported_is_not_forgotten(
+    time: Time, server: Server, keepalive: KeepAlive
+) -> None:
+    def fail_again() -> Iterator[None]:
+        keepalive.report_later(failure(1, epoch=8))
+        yield None
+
+    keepalive.report_later(failure(1))
+    server.faults = fail_again()
+    live(time, keepalive, 100)
+    assert server.failures == [(30, [failure(1)]), (60, [failure(1, epoch=8)])]
 
 
 # Both

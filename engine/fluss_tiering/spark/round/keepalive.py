@@ -3,6 +3,9 @@
 Between two heartbeats, `hear` takes the server's news of statuses, so that a cancelled round ends within seconds.
 Renewals and heartbeats never wait for a round, and a round never waits for them. A round that lost its lease or its
 epoch is stopped early, so that it wastes no time. The fence at the commit, not this module, keeps it from doing harm.
+
+A failure that the server could not record, for instance because its disk was full, is reported again from here.
+Otherwise the table would stay Tiering until the server misses the heartbeats of the round.
 """
 
 from __future__ import annotations
@@ -100,6 +103,7 @@ class KeepAlive(Closing):
         self._lock = threading.Lock()
         self._holders: dict[str, set[int]] = {}
         self._guards: dict[int, RoundGuard] = {}
+        self._unrecorded: dict[int, HeartbeatEntry] = {}
         self._closed = runtime.new_event()
         self._thread = runtime.new_thread(self._run, "fluss-tiering-keepalive")
 
@@ -135,6 +139,11 @@ class KeepAlive(Closing):
         with self._lock:
             self._guards.pop(guard.claim.table_id, None)
 
+    def report_later(self, failed: HeartbeatEntry) -> None:
+        """Report the failure of a round with each next heartbeat, until the server has answered."""
+        with self._lock:
+            self._unrecorded[failed.table_id] = failed
+
     def hear(self, changes: StatusChanges) -> None:
         """Ask for the rounds at once if news of statuses say that one has ended. Any thread may call this.
 
@@ -166,7 +175,9 @@ class KeepAlive(Closing):
         while not self._closed.wait(max(0.0, min(next_renewal, next_heartbeat) - self._now())):
             now = self._now()
             if now >= next_heartbeat:
-                next_heartbeat = now + (self._heartbeat_interval_s if self._try(self._heartbeat) else self._retry_s)
+                # They are two calls: a server that cannot record a failure shall hear of the rounds all the same.
+                worked = [self._try(self._heartbeat), self._try(self._report)]
+                next_heartbeat = now + (self._heartbeat_interval_s if all(worked) else self._retry_s)
             if now >= next_renewal:
                 next_renewal = now + (self._renew_interval_s if self._try(self._renew) else self._retry_s)
 
@@ -193,6 +204,18 @@ class KeepAlive(Closing):
                 watched = self._guards.get(table_id) is guards[table_id]
             if watched and not guards[table_id].reports_its_end:
                 guards[table_id].lose(error)
+
+    def _report(self) -> None:
+        with self._lock:
+            unrecorded = dict(self._unrecorded)
+        if not unrecorded:
+            return
+        # A refusal is an answer, too: the server knows another outcome of the round.
+        self._client.heartbeat(failed=list(unrecorded.values()))
+        with self._lock:
+            for table_id, entry in unrecorded.items():
+                if self._unrecorded.get(table_id) is entry:
+                    del self._unrecorded[table_id]
 
     def _renew(self) -> None:
         with self._lock:
