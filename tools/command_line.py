@@ -33,7 +33,7 @@ line or its input is wrong or the server cannot be reached.
 
 A table that no round has tiered has no lake table yet. A command that needs the lake table ends with 1 for such a table
 if you name it. Without names, or with `--all`, it skips the table and says so. `lake-conf` prints the settings of the
-catalog all the same, with a warning.
+catalog for Spark and PyIceberg all the same, with a warning. For DuckDB there is nothing to print yet.
 
 ## Global options
 

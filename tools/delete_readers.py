@@ -29,7 +29,8 @@ _INTRODUCTION: Final = """# Readers and deletes
 This page is made from the results of the tests, by `make delete-readers`. Each cell is a lake table whose rows were
 deleted in several commits, and that a real engine read. *Yes* means that the engine found the right rows: in each
 snapshot, and with predicates that it may use to skip files. Fluss's Java reader was asked for all rows of the last two
-snapshots. *No* means that the engine refuses the table with the error below. No engine found wrong rows.
+snapshots. *No* means that the engine refuses the table with the error below. No engine found wrong rows. These tables
+have no partitions: [lake tables](lake.md#readers) says what differs if a table has some.
 """
 _FAILED: Final = "failed"
 

@@ -57,7 +57,6 @@ LEFT_OUT: Final = [
     "tests/server/tiering/test_definitions.py",
     "tests/server/tiering/test_watching_clients.py",
     "tests/server/failover/test_cut_off.py",
-    "tests/server/failover/test_lost_transactions.py",
     "tests/server/failover/test_take_over.py",
     "tests/spark/round/test_keepalive.py",
     "tests/lake/iceberg/test_bounds_in_readers.py",

@@ -240,6 +240,18 @@ def test_a_column_that_csv_cannot_hold_is_named(command, table, tmp_path):
     assert command("put", table, path).refuses(2, "'tags' (ARRAY<INT>)", "expected a Parquet file")
 
 
+def test_columns_that_csv_cannot_hold_do_not_matter_to_a_file_without_them(command, table, tmp_path, monkeypatch):
+    command("tables", "create", table, "-c", "id INT", "-c", "tags ARRAY<INT>", "--primary-key", "id")
+    path = tmp_path / "rows.csv"
+    path.write_text("id\n1\n")
+    assert "Sent 1 delete" in command("put", "--delete", table, path).out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    assert "Sent 1 delete" in command("put", "--delete", table, "-").out
+    assert command("put", table, path).refuses(2, "the rows have no column 'tags'")
+    path.write_text("name\na\n")
+    assert command("put", table, path).refuses(2, "the table has no column 'name'")
+
+
 def test_lines_are_not_counted_in_a_file_that_cannot_be_read_twice(command, typed, tmp_path, monkeypatch):
     path = tmp_path / "rows.csv"
     path.write_text(f"{','.join(NAMES)}\n{row(f='maybe')}\n")

@@ -266,6 +266,10 @@ def test_files_that_cannot_be_read_are_named(command, table, orders, tmp_path):
     torn.write_bytes(orders.read_bytes()[:-20])
     assert command("put", table, torn).refuses(2, "torn.parquet")
     assert command("put", table, tmp_path / "none.parquet").refuses(2, "none.parquet")
+    named_csv = tmp_path / "orders.csv"
+    named_csv.write_bytes(orders.read_bytes())
+    for answer in (command("put", table, named_csv), command("tables", "create", f"{table}2", "--like", named_csv)):
+        assert answer.refuses(2, "orders.csv is a Parquet file: expected a name that ends with .parquet")
     (tmp_path / "rows.xml").touch()
     assert command("put", table, tmp_path / "rows.xml").refuses(2, "rows.xml", ".parquet")
 

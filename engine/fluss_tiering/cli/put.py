@@ -61,8 +61,12 @@ def put(
 
     Rows are appended to a log table. In a primary-key table they are upserted, or deleted by key with --delete.
 
+    A file needs every column of the table, also those that are nullable, since a row is written whole. For --delete the
+    columns of the primary key suffice.
+
     The first line of a CSV file names its columns, which are found by these names in any order. Files that
-    `fluss-tiering scan --format csv` writes can be read, unless the table has an ARRAY, a MAP or a ROW.
+    `fluss-tiering scan --format csv` writes can be read. CSV cannot hold an ARRAY, a MAP or a ROW: a table with such a
+    column takes Parquet files, and CSV files only for --delete.
 
     An empty value without quotes is NULL. A value in quotes is never NULL: "" is an empty text, and an error in a
     column of numbers, dates or other values that are no text.

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.command import Command, Group
+from fluss_tiering.cli.common.options import CSV
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.common.security import about_nothing
 from fluss_tiering.cli.lake import lake_place
@@ -22,10 +23,12 @@ from fluss_tiering.lake.names import catalog_name
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, partition_name
 from fluss_tiering.model.table_options import LAKE_ENABLED, LAKE_FRESHNESS, check_option_key
+from fluss_tiering.plural import counted
 
 _QUOTED_COLUMN: Final = re.compile(r"`(?P<name>(?:[^`]|``)+)`\s*(?P<type>.*)", re.DOTALL)
 """A column whose name is in backticks, as in SQL, in which a backtick is doubled."""
 _FRESHNESS: Final = LAKE_FRESHNESS.default
+_SHOWN_COLUMNS: Final = 20
 
 app = typer.Typer(help="List, create, describe, alter and drop tables.", no_args_is_help=True, cls=Group)
 
@@ -71,7 +74,8 @@ def create_table(
             "--column",
             "-c",
             metavar="'NAME TYPE'",
-            help="A column, for example 'price DECIMAL(10, 2) NOT NULL'. A name with blanks is put into backticks.",
+            help="A column, for example 'price DECIMAL(10, 2) NOT NULL'. A name with blanks is put into backticks. "
+            "Beside --like, it replaces the type of this column of the file.",
         ),
     ] = None,
     primary_key: Annotated[
@@ -80,14 +84,21 @@ def create_table(
     ] = None,
     bucket_key: Annotated[
         str | None,
-        typer.Option("--bucket-key", metavar="A", help="The column that decides the bucket.", show_default=False),
+        typer.Option(
+            "--bucket-key",
+            metavar="A",
+            help="The column that decides the bucket. A primary key needs one if it has several columns besides those "
+            "of the partition key.",
+            show_default=False,
+        ),
     ] = None,
     partition_key: Annotated[
         str | None,
         typer.Option(
             "--partition-key",
             metavar="A,B",
-            help="The partition columns. All of them must be of type STRING.",
+            help="The partition columns. All of them must be of type STRING. For dates in a CSV file, give --column "
+            "'day STRING' beside --like.",
             show_default=False,
         ),
     ] = None,
@@ -109,7 +120,12 @@ def create_table(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if the table exists.")] = False,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Create a table that is tiered into the lake. The columns come from a file or from --column."""
+    """Create a table that is tiered into the lake. The columns come from a file or from --column.
+
+    A CSV file has no types. They are guessed from its first 33 MiB: whole numbers become BIGINT, other numbers DOUBLE,
+    dates DATE, times of a day TIME, dates with a time TIMESTAMP, true and false BOOLEAN, and all else STRING. Amounts
+    of money are best given as --column 'amount DECIMAL(18, 2)' beside --like.
+    """
     key = options.names("--primary-key", primary_key)
     properties = _key_values("--property", table_property or [])
     if freshness is not None and LAKE_FRESHNESS.key in properties:
@@ -138,6 +154,16 @@ def create_table(
     with TieringClient(server) as client:
         info = client.create_table(table, descriptor, ignore_if_exists=if_not_exists)
     output.print_sentence(f"{info.path} is table {info.table_id}.")
+    # A table that existed before has the columns that it had.
+    if like is not None and like.suffix.lower() == CSV and info.descriptor.columns == descriptor.columns:
+        given = {_column(text, key).name for text in column or []}
+        guessed = [each for each in info.descriptor.columns if each.name not in given]
+        kinds = [f"{_shown(each.name)} {each.data_type}" for each in guessed]
+        rest = f" and {counted(len(kinds) - _SHOWN_COLUMNS, 'more column')}" if len(kinds) > _SHOWN_COLUMNS else ""
+        output.print_progress(
+            f"These types are guessed from {like}: {', '.join(kinds[:_SHOWN_COLUMNS])}{rest}. If one is "
+            "not what you want, drop the table, and create it with --column 'NAME TYPE' beside --like"
+        )
 
 
 @app.command("describe", cls=Command)
@@ -304,17 +330,17 @@ def _check_partition(info: TableInfo, values: Sequence[str]) -> None:
 
 
 def _columns(like: Path | None, texts: list[str], key: tuple[str, ...], null_values: list[str]) -> tuple[Column, ...]:
-    if (like is None) == (not texts):
-        raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST,
-            "give the columns once: either --like FILE, or one --column 'NAME TYPE' for each column",
-        )
+    given = tuple(_column(text, key) for text in texts)
     if like is None:
-        return tuple(_column(text, key) for text in texts)
-    from fluss_tiering.cli.row_files.files import file_schema  # noqa: PLC0415 - pyarrow, for this command only
-    from fluss_tiering.formats.schema import columns_from_arrow  # noqa: PLC0415
+        if not given:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                "there are no columns: expected --like FILE, or one --column 'NAME TYPE' for each column",
+            )
+        return given
+    from fluss_tiering.cli.row_files.file_columns import columns_like  # noqa: PLC0415 - pyarrow, for this command only
 
-    return columns_from_arrow(file_schema(like, null_values), key)
+    return columns_like(like, given, key, null_values)
 
 
 def _column(text: str, key: tuple[str, ...]) -> Column:

@@ -222,8 +222,8 @@ def test_last_words_leave_out_what_spark_always_says(tmp_path: Path) -> None:  #
     [
         ("(sleep 1; echo why) &", "why"),
         ("exit 3", "its process ended with the exit code 3 and without a message"),
-        ("kill -9 $$", "its process was ended by SIGKILL without a message"),
-        ("exit 137", "its process was ended by SIGKILL without a message"),
+        ("kill -9 $$", "its process was ended by SIGKILL without a message: try again"),
+        ("exit 137", "its process was ended by SIGKILL without a message: try again"),
     ],
 )
 def test_last_words_are_waited_for_and_tell_the_end_if_there_are_none(

@@ -14,6 +14,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 
 PARQUET: Final = ".parquet"
+CSV: Final = ".csv"
 """How the names of Parquet files end."""
 
 Server = Annotated[

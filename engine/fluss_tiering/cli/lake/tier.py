@@ -116,6 +116,8 @@ def tier(
 
     The exit code is 1 if a table failed. It is 3 if none failed, but some were interrupted: somebody cancelled them, or
     Spark has ended.
+
+    The seconds of a table include the time for which the command waits until another application's round has ended.
     """
     what = TierOptions(server=server, tables=tuple(dict.fromkeys(tables or ())), **given)
     if what.drain and pending:

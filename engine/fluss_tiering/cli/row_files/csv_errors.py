@@ -9,7 +9,7 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Final
 from fluss_tiering.cli.row_files.standard_input import RememberedInput
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot
+from fluss_tiering.plural import counted
 
 _VALUE: Final = re.compile(r"In CSV column #(?P<column>\d+): (?:Row #(?P<row>\d+): )?(?P<reason>.*)", re.DOTALL)
 _QUOTED: Final = re.compile(r"(?:invalid value|Error converting|offset in) '(?P<value>.*)'", re.DOTALL)
@@ -41,6 +42,8 @@ _EXPECTED: Final[Mapping[DataTypeRoot, str]] = {
     DataTypeRoot.TIMESTAMP: "a date and a time without a time zone, for example 2026-01-31 12:30:00",
     DataTypeRoot.TIMESTAMP_LTZ: "a date and a time in UTC, for example 2026-01-31 12:30:00Z or 2026-01-31 12:30:00",
 }
+
+_TIMES: Final = frozenset({DataTypeRoot.TIME, DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ})
 
 
 class WrongValueError(Exception):
@@ -132,9 +135,20 @@ class CsvPlaces:
             return []
 
 
-def unreadable_columns(columns: Iterable[Column]) -> str | None:
-    """Return why a CSV file cannot hold the rows of a table; None if it can."""
-    found = [f"{column.name!r} ({column.data_type})" for column in columns if column.data_type.root in NESTED]
+def readable(columns: Iterable[Column]) -> list[Column]:
+    """Return the columns of a table that a CSV file can have."""
+    return [column for column in columns if column.data_type.root not in NESTED]
+
+
+def unreadable_columns(columns: Iterable[Column], names: Collection[str]) -> str | None:
+    """Return why the values of some columns of a CSV file cannot be read; None if they can.
+
+    Args:
+        columns: The columns of the table.
+        names: The names of the columns of the file.
+    """
+    nested = [column for column in columns if column.data_type.root in NESTED and column.name in names]
+    found = [f"{column.name!r} ({column.data_type})" for column in nested]
     return f"CSV cannot hold values of {', '.join(found)}: expected a Parquet file" if found else None
 
 
@@ -156,7 +170,11 @@ def _expected(kind: DataType) -> str:
         return f"a text of up to {kind.length} characters"
     if kind.root is DataTypeRoot.BINARY:
         return f"{kind.length} bytes, each as two hexadecimal digits"
-    return _EXPECTED.get(kind.root, "a value of the type")
+    expected = _EXPECTED.get(kind.root, "a value of the type")
+    if kind.root in _TIMES:
+        digits = f"up to {counted(kind.precision, 'digit')}" if kind.precision else "no digit"
+        return f"{expected}, with {digits} behind the second"
+    return expected
 
 
 def _shown(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from fluss_tiering.cli.common.options import PARQUET
-from fluss_tiering.cli.row_files.csv_errors import CsvPlaces, WrongValueError, unreadable_columns
+from fluss_tiering.cli.common.options import CSV, PARQUET
+from fluss_tiering.cli.row_files.csv_errors import CsvPlaces, WrongValueError, readable, unreadable_columns
+from fluss_tiering.cli.row_files.csv_numbers import check_doubles
 from fluss_tiering.cli.row_files.csv_quotes import line_of_open_quote
 from fluss_tiering.cli.row_files.csv_texts import from_texts, schema_of_texts
 from fluss_tiering.cli.row_files.csv_values import check_values
@@ -27,7 +28,7 @@ BATCH_ROWS: Final = 65_536
 
 STANDARD_INPUT: Final = Path("-")
 """The name by which a command reads CSV from its standard input."""
-_CSV: Final = ".csv"
+_MAGIC_OF_PARQUET: Final = b"PAR1"
 _EMPTY: Final = "Empty CSV file"
 """What pyarrow says of a CSV file without a line."""
 _NO_NAMES: Final = "cannot infer number of columns"
@@ -40,11 +41,17 @@ _WITH_LINES: Final = pa.csv.ParseOptions(newlines_in_values=True)
 """Without this, pyarrow cuts a long file at any end of a line, also at one within quotes."""
 
 
-def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
+def file_schema(path: Path, null_values: list[str], but_for: Collection[str] = ()) -> pa.Schema:
     """Return the Arrow schema of a Parquet file, or the schema inferred from the first block of a CSV file.
 
+    Args:
+        path: The file.
+        null_values: The values that are NULL in a CSV file.
+        but_for: Columns whose types are known, so that those of the file do not matter.
+
     Raises:
-        FlussTieringError: INVALID_REQUEST if the file cannot be read. The message names the file.
+        FlussTieringError: INVALID_REQUEST if the file cannot be read, or if a DOUBLE would not keep the digits of a
+            number in a CSV file. The message names the file.
     """
     with _errors_name(path):
         if _kind(path) == PARQUET:
@@ -52,10 +59,20 @@ def file_schema(path: Path, null_values: list[str]) -> pa.Schema:
         else:
             if (line := line_of_open_quote(path)) is not None:
                 raise pa.ArrowInvalid(_open_quote(line))
+            options = _convert(null_values)
             with pa.csv.open_csv(
-                path, read_options=_READ, parse_options=_WITH_LINES, convert_options=_convert(null_values)
+                path, read_options=_READ, parse_options=_WITH_LINES, convert_options=options
             ) as reader:
                 schema = reader.schema
+            _check_names(schema)
+            doubles = [each.name for each in schema if each.type == pa.float64() and each.name not in but_for]
+            if doubles:
+                options.include_columns = doubles
+                options.column_types = dict.fromkeys(doubles, pa.string())
+                with pa.csv.open_csv(
+                    path, read_options=_READ, parse_options=_WITH_LINES, convert_options=options
+                ) as reader:
+                    check_doubles(path, reader.read_next_batch())
         _check_names(schema)
         return schema
 
@@ -88,12 +105,10 @@ def file_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
 def _csv_batches(
     source: Path | RememberedInput, columns: Sequence[Column], null_values: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    if reason := unreadable_columns(columns):
-        raise pa.ArrowInvalid(reason)
     if isinstance(source, Path) and (line := line_of_open_quote(source)) is not None:
         raise pa.ArrowInvalid(_open_quote(line))
     options = _convert(null_values)
-    options.column_types = schema_of_texts(columns)
+    options.column_types = schema_of_texts(readable(columns))
     # In a file of one column, an empty line can be a row with NULL.
     has_empty_rows = len(columns) == 1 and columns[0].data_type.nullable
     parse = pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=not has_empty_rows)
@@ -106,6 +121,8 @@ def _csv_batches(
     try:
         with pa.csv.open_csv(source, read_options=_READ, parse_options=parse, convert_options=options) as reader:
             _check_names(reader.schema)
+            if reason := unreadable_columns(columns, reader.schema.names):
+                raise pa.ArrowInvalid(reason)
             for batch in reader:
                 # The block in which standard input ends has the row. No row of that block is written.
                 if open_quote() is not None:
@@ -149,15 +166,22 @@ def _convert(null_values: list[str]) -> pa.csv.ConvertOptions:
 
 
 def _kind(path: Path) -> str:
-    kind = _CSV if path == STANDARD_INPUT else path.suffix.lower()
-    if kind not in {_CSV, PARQUET}:
+    kind = CSV if path == STANDARD_INPUT else path.suffix.lower()
+    if kind not in {CSV, PARQUET}:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"{path} does not end with {PARQUET} or {_CSV}: expected a Parquet or a CSV file, "
+            f"{path} does not end with {PARQUET} or {CSV}: expected a Parquet or a CSV file, "
             "or - for CSV from standard input",
         )
     if path != STANDARD_INPUT and path.is_dir():
         raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{path} is a folder: expected a file")
+    if kind == CSV and path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(_MAGIC_OF_PARQUET)) == _MAGIC_OF_PARQUET:
+                raise FlussTieringError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{path} is a Parquet file: expected a name that ends with {PARQUET}, or a CSV file",
+                )
     return kind
 
 

@@ -11,7 +11,7 @@ import structlog
 
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.error_text import clean_error
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import (
@@ -225,7 +225,10 @@ class LakeTieringManager:
                         raise not_tiered(path)
                     claims.append(claim_table(changes, table, owner, self._policy.backoff, now))
                 except FlussTieringError as error:
-                    logger.warning("claim refused", table=str(path), lease_id=owner.lease_id, error=error.message)
+                    # An application waits for the end of another one's round by asking again and again.
+                    waits = error.code is ErrorCode.TABLE_BEING_TIERED
+                    tell = logger.debug if waits else logger.warning
+                    tell("claim refused", table=str(path), lease_id=owner.lease_id, error=error.message)
                     claims.append(error)
         return claims
 

@@ -135,7 +135,7 @@ def _how_it_ended(code: int) -> str:
     # A shell starts the JVM and tells a signal by a number above 128.
     number = -code if code < 0 else code - 128
     if number in set(signal.Signals):
-        return f"its process was ended by {signal.Signals(number).name} without a message"
+        return f"its process was ended by {signal.Signals(number).name} without a message: try again"
     return f"its process ended with the exit code {code} and without a message"
 
 

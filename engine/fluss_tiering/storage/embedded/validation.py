@@ -64,7 +64,8 @@ def validate(descriptor: TableDescriptor) -> TableDescriptor:
         if len(descriptor.physical_primary_key) > 1:
             _refuse(
                 f"the primary key ({', '.join(descriptor.physical_primary_key)}) has several columns and no bucket key "
-                "is named: expected one, since a lake table is bucketed by one column; set bucket.key to one of them"
+                "is named: expected one of them as the bucket key (--bucket-key of `fluss-tiering tables create`, "
+                "bucket.key in Fluss), since a lake table is bucketed by one column"
             )
         bucket_keys = descriptor.physical_primary_key
     if bucket_keys:
@@ -175,7 +176,8 @@ def _check_partition_keys(descriptor: TableDescriptor) -> None:
         if data_type.root not in {DataTypeRoot.CHAR, DataTypeRoot.STRING}:
             _refuse(
                 f"the partition key {name!r} is {data_type}: expected STRING, since Fluss partitions Iceberg tables by "
-                "strings only"
+                f"strings only; declare it so, for example with --column '{name} STRING' of "
+                "`fluss-tiering tables create`"
             )
         if descriptor.has_primary_key and name not in descriptor.primary_key:
             _refuse(
