@@ -24,6 +24,7 @@ class PlannedTable:
         primary_key: The names of the key columns; empty for a log table.
         bucket_key: The name of the column that chooses the bucket; None for none.
         partition_keys: The names of the partition columns.
+        partitions: The values of the first partition column. Those of a second one are `x`.
         num_buckets: The number of buckets.
         properties: Its options.
         long: Whether its texts may be longer than Parquet's bounds.
@@ -37,6 +38,7 @@ class PlannedTable:
     num_buckets: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
     long: bool = False
+    partitions: Sequence[str] = ("p0", "p1", "p2", "p3")
 
     @property
     def typed(self) -> tuple[Column, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections.abc import Mapping
 from datetime import time
 from pathlib import Path
 
@@ -24,6 +25,11 @@ from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescri
 from torture.judging.limits import question_limit, refusal_limit, table_limit
 from torture.judging.process import JudgeProcess, JudgeRefusedError
 from torture.makers.predicates import Question
+
+WITHOUT_VALUES_IN_PATHS = {
+    "iceberg.write.object-storage.enabled": "true",
+    "iceberg.write.object-storage.partitioned-paths": "false",
+}
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
@@ -56,8 +62,8 @@ def test_clickhouse_applies_no_equality_deletes_by_a_time_with_a_part_of_a_secon
     finally:
         reader.stop()
     for judge, is_limited in ((judges.CLICKHOUSE, True), (judges.DUCKDB, False)):
-        assert (table_limit(judge, columns, has_deletes=True, keys=()) is not None) is is_limited
-    assert table_limit(judges.CLICKHOUSE, columns, has_deletes=False, keys=()) is None
+        assert (table_limit(judge, columns, has_deletes=True, keys={}) is not None) is is_limited
+    assert table_limit(judges.CLICKHOUSE, columns, has_deletes=False, keys={}) is None
 
 
 @pytest.mark.slow
@@ -79,6 +85,37 @@ def test_duckdb_applies_no_equality_deletes_by_a_key_that_was_widened_since(spar
         reader.stop()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("in_paths", [True, False], ids=["values in paths", "no values in paths"])
+@pytest.mark.parametrize("value", ["2024", "2024-01-01", "null", "x"])
+def test_duckdb_takes_partition_values_for_other_types_when_it_applies_equality_deletes(
+    spark, tmp_path: Path, value: str, in_paths: bool
+) -> None:
+    """It guesses types from the paths of files, such as `p=2024`, and compares those with the deletes."""
+    options = {} if in_paths else WITHOUT_VALUES_IN_PATHS
+    columns = (Column("k", DataType.parse("INT NOT NULL")), Column("p", DataType.parse("STRING NOT NULL")))
+    rows: list[dict[str, object]] = [{"k": key, "p": value} for key in (1, 2, 3)]
+    new_table_with_deletes(
+        spark, tmp_path, columns, ["k", "p"], rows, deleted=rows[:2], partition=("p", value), options=options
+    )
+    metadata = judges.newest_metadata(tmp_path / "db" / "t")
+    for right in (judges.SPARK, judges.CLICKHOUSE):
+        assert judges.read(right, metadata, spark=spark).column("k").to_pylist() == [3]
+    reader = JudgeProcess()
+    try:
+        if in_paths and value.startswith("2024"):
+            with pytest.raises(JudgeRefusedError) as refused:
+                reader.read(judges.DUCKDB, metadata, ["k"])
+            assert refusal_limit(judges.DUCKDB, str(refused.value)) is not None
+        else:
+            found = reader.read(judges.DUCKDB, metadata, ["k"]).column("k").to_pylist()
+            assert sorted(found) == ([1, 2, 3] if in_paths and value == "null" else [3])
+    finally:
+        reader.stop()
+    is_limited = table_limit(judges.DUCKDB, columns, has_deletes=True, keys={"p": [value]}) is not None
+    assert is_limited is (value != "x")
+
+
 def new_table_with_deletes(
     spark: SparkSession,
     warehouse: Path,
@@ -86,14 +123,21 @@ def new_table_with_deletes(
     key: list[str],
     rows: list[dict[str, object]],
     deleted: list[dict[str, object]],
+    partition: tuple[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> TableInfo:
-    """Return a table db.t of a Hadoop catalog, with one round of rows and one of equality deletes."""
+    """Return a table db.t of a Hadoop catalog, with one round of rows and one of equality deletes, all in one bucket.
+
+    If a partition key and its value are given, all rows are in this partition.
+    """
+    keys, values = ((), ()) if partition is None else ((partition[0],), (partition[1],))
     properties = {"name": f"lake_of_{warehouse.name}", "type": "hadoop", "warehouse": f"file://{warehouse}"}
-    descriptor = TableDescriptor(columns, tuple(key), (key[0],), 1, {})
+    descriptor = TableDescriptor(columns, tuple(key), (key[0],), 1, options or {}, partition_keys=keys)
     table = TableInfo(1, TablePath("db", "t"), 1, descriptor, 0, properties)
     for is_delete, chosen in ((False, rows), (True, deleted)):
         lake = IcebergCatalogs(spark).open_table(table)
-        writer = lake.file_writer().open_piece(0, lake.piece_location(0, str(uuid.uuid4())), 0)
+        location = lake.piece_location(0, str(uuid.uuid4()), values)
+        writer = lake.file_writer().open_piece(0, location, 0, values)
         batch = pa.RecordBatch.from_pylist(chosen, schema=arrow_schema(columns))
         if is_delete:
             writer.delete(batch.select(key))

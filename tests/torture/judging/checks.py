@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -64,7 +64,7 @@ class Readable:
         columns: The columns.
         metadata: The path of the newest metadata file.
         has_deletes: Whether it may have equality deletes.
-        keys: The names of the columns that its partitions are made of.
+        keys: The names and the values of the columns that its partitions are made of.
         judges: The judges without a JVM.
         spark_read: Reads columns by Spark into an Arrow table.
         spark_count: Counts the rows of each predicate by Spark.
@@ -75,7 +75,7 @@ class Readable:
     columns: Sequence[Column]
     metadata: str
     has_deletes: bool
-    keys: Sequence[str]
+    keys: Mapping[str, Sequence[str]]
     judges: JudgeProcess
     spark_read: Callable[[Sequence[str]], Any]
     spark_count: Callable[[Sequence[str]], list[int]]

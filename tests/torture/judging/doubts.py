@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import judges
 from fluss_tiering.model.table import Column
@@ -12,12 +12,12 @@ from torture.judging.limits import table_limit
 from torture.model import TableModel
 
 
-def can_settle(columns: Sequence[Column], keys: Sequence[str]) -> bool:
+def can_settle(columns: Sequence[Column], keys: Mapping[str, Sequence[str]]) -> bool:
     """Return whether a judge can read all columns of such a table.
 
     Args:
         columns: The columns.
-        keys: The names of the columns that the lake table's partitions are made of.
+        keys: The names and the values of the columns that the lake table's partitions are made of.
     """
     limits = (table_limit(judge, columns, has_deletes=True, keys=keys) for judge in (judges.DUCKDB, judges.SPARK))
     return None in limits

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import judges
@@ -20,6 +22,9 @@ _INFINITIES: Final = (math.inf, -math.inf)
 _DAYS_OF_CLICKHOUSE: Final = (-25_567, 120_529)
 """1900-01-01 and 2299-12-31."""
 _MICROS_OF_A_DAY: Final = 86_400 * 10**6
+_GUESSED: Final = re.compile(r"[0-9]|null$|nan$", re.IGNORECASE)
+"""Partition values that look like a number, a date or NULL."""
+_DUCKDB_GUESSES: Final = "DuckDB takes partition values for numbers, dates or NULL when it applies equality deletes"
 
 
 _REFUSALS: Final = (
@@ -27,6 +32,11 @@ _REFUSALS: Final = (
         judges.DUCKDB,
         "Expected vector of type INT64, but found vector of type INT32",
         "DuckDB applies no equality deletes by a key column that was widened since",
+    ),
+    (
+        judges.DUCKDB,
+        "of type VARCHAR, but found",
+        _DUCKDB_GUESSES,
     ),
     (
         judges.DUCKDB,
@@ -58,7 +68,12 @@ def _field_names(data_type: DataType) -> Iterable[str]:
 
 
 def table_limit(
-    judge: str, columns: Sequence[Column], *, has_deletes: bool, keys: Sequence[str], on_s3: bool = False
+    judge: str,
+    columns: Sequence[Column],
+    *,
+    has_deletes: bool,
+    keys: Mapping[str, Sequence[str]],
+    on_s3: bool = False,
 ) -> str | None:
     """Return why a judge cannot read a table at all; None if it can.
 
@@ -66,7 +81,7 @@ def table_limit(
         judge: The judge.
         columns: The columns of the table.
         has_deletes: Whether it may have equality deletes.
-        keys: The names of the columns that its partitions are made of.
+        keys: The names of the columns that its partitions are made of, and the values that stand in the paths of files.
         on_s3: Whether its files are on S3.
     """
     roots = {root for column in columns for root in roots_of(column.data_type)}
@@ -82,6 +97,8 @@ def table_limit(
         return "pyiceberg reads no equality deletes"
     if judge == judges.PYICEBERG and on_s3:
         return "pyiceberg reads no files of S3 elsewhere than there"
+    if judge == judges.DUCKDB and has_deletes and any(map(_GUESSED.match, itertools.chain(*keys.values()))):
+        return _DUCKDB_GUESSES
     if judge == judges.DUCKDB and not all(name.isascii() for name in keys):
         return "DuckDB refuses a manifest with a name beyond ASCII, and ends its process"
     return None

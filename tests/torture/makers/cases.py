@@ -25,7 +25,7 @@ def _large_values(chance: random.Random, seed: int, storage: str) -> Plan:
     )
     small, large = (
         _write(table, chance, rows, keys=(first, rows), distinct=True, **others)
-        for first, rows, others in ((0, 2000, {}), (2000, chance.choice((250, 300)), {"text_bytes": 1 << 20}))
+        for first, rows, others in ((0, 2000, {}), (2000, chance.choice((450, 500)), {"text_bytes": 1 << 20}))
     )
     steps = [small, large]
     if keyed and chance.random() < 0.5:

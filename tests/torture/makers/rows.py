@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from fluss_tiering.model.data_type import DataType, DataTypeRoot
 from torture.plan import PlannedTable, Step
 from torture.values import HUGE_CHARACTERS, LONG_BYTES, Value, cut_value, value_of
-
-_PARTITIONS: Final = 4
 
 
 def rows_of_step(table: PlannedTable, step: Step) -> list[tuple[Value, ...]]:
@@ -22,7 +20,7 @@ def rows_of_step(table: PlannedTable, step: Step) -> list[tuple[Value, ...]]:
 
 def partition_values(table: PlannedTable, number: int) -> tuple[str, ...]:
     """Return the values of one of the partitions that rows of the table are in."""
-    return tuple(f"p{number}" if place == 0 else "x" for place, _ in enumerate(table.partition_keys))
+    return (table.partitions[number], "x")[: len(table.partition_keys)]
 
 
 def _row(table: PlannedTable, step: Step, index: int) -> tuple[Value, ...]:
@@ -30,7 +28,7 @@ def _row(table: PlannedTable, step: Step, index: int) -> tuple[Value, ...]:
     number = _key_number(step, index, place)
     partition = step.get("partition")
     if partition is None:
-        partition = place.randrange(_PARTITIONS)
+        partition = place.randrange(len(table.partitions))
     values = dict(zip(table.partition_keys, partition_values(table, partition), strict=True))
     row = []
     for column in table.typed:

@@ -40,6 +40,14 @@ _METRICS: Final = (
 _FRESH: Final = "1s"
 _ENABLED: Final = "table.datalake.enabled"
 DELETE_FILES: Final = "table.datalake.delete-files"
+_PARTITIONS: Final = (
+    ("p0", "p1", "p2", "p3"),
+    ("2024", "0", "00", "20240101"),
+    ("2024-01-01", "2024-02-29", "1970-01-01", "2024-12-31-23"),
+    ("null", "NULL", "true", "nan"),
+    ("a", "A", "_a", "a-b"),
+)
+"""Values that readers may take for something else, since they stand in the paths of files."""
 
 
 def make_table(chance: random.Random, name: str, *, storage: str = "embedded") -> PlannedTable:
@@ -79,6 +87,7 @@ def make_table(chance: random.Random, name: str, *, storage: str = "embedded") -
         num_buckets=chance.choice((1, 1, 1, 2, 3, 16)),
         properties=_properties(chance, [each[0] for each in columns]) | _deletes(columns, keyed=bool(primary_key)),
         long=chance.random() < 0.5,
+        partitions=random.Random(f"partitions/{columns}").choice(_PARTITIONS),
     )
 
 

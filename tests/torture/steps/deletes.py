@@ -25,7 +25,7 @@ def delete_statement(run: Running, name: str, seed: int) -> tuple[Question, str]
         None if the lake table has no rows, or if Spark cannot read it.
     """
     planned, rows = run.planned(name), run.models[name].lake_rows()
-    limit = table_limit(judges.SPARK, planned.typed, has_deletes=True, keys=())
+    limit = table_limit(judges.SPARK, planned.typed, has_deletes=True, keys={})
     if limit is not None:
         run.tally.left_out[limit] += 1
         return None

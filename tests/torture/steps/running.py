@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fluss_tiering.model.table import TableInfo
@@ -41,10 +42,12 @@ class Running:
         """Return a table of the plan."""
         return next(table for table in self.plan.tables if table.name == name)
 
-    def lake_keys(self, name: str) -> list[str]:
-        """Return the names of the columns that the partitions of a lake table are made of."""
+    def lake_keys(self, name: str) -> dict[str, Sequence[str]]:
+        """Return the columns that the partitions of a lake table are made of, and their values that stand in paths."""
         planned = self.planned(name)
-        return [*planned.partition_keys, *([planned.bucket_key] if planned.bucket_key else [])]
+        values: tuple[Sequence[str], ...] = (planned.partitions, ("x",))
+        buckets: dict[str, Sequence[str]] = {planned.bucket_key: ()} if planned.bucket_key else {}
+        return buckets | dict(zip(planned.partition_keys, values, strict=False))
 
     def path(self, name: str) -> str:
         """Return the path of a table as DATABASE.TABLE."""
