@@ -13,7 +13,7 @@ import json
 import tempfile
 import time
 from collections.abc import Collection, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -96,6 +96,7 @@ def measure(scale: float, folder: Path | None = None) -> Iterator[Figure]:
             tier(target, spark, _PATH)
             progress.save(file)
         (table,) = client.get_tables([_PATH])
+        processes = _Processes()
 
         def maintain(steps: Collection[Step], limits: MaintenanceLimits | None = None) -> Maintenance:
             done = maintain_table(client, spark, table, steps=steps, limits=limits)
@@ -106,13 +107,13 @@ def measure(scale: float, folder: Path | None = None) -> Iterator[Figure]:
         for number in range(progress.done + 1, rounds + 1):
             changed = np.random.default_rng([1, number]).choice(keys, min(CHANGES, keys // 2), replace=False)
             write(client, _PATH, WriteKind.UPSERT, batches_of(changed))
-            before = _cpu_seconds()
+            before = processes.cpu_seconds()
             progress.wrote_files += tier(target, spark, _PATH).stats.files
-            progress.rounds_seconds += _cpu_seconds() - before
+            progress.rounds_seconds += processes.cpu_seconds() - before
             if number % hour == 0 or number == rounds:
-                before = _cpu_seconds()
+                before = processes.cpu_seconds()
                 done = maintain(ALL_STEPS if number % (_HOURS * hour) == 0 else ALL_STEPS - {Step.CLEAN})
-                progress.maintenance_seconds += _cpu_seconds() - before
+                progress.maintenance_seconds += processes.cpu_seconds() - before
                 if done.plan is not None:
                     files = done.plan.files
                     progress.most_files = max(progress.most_files, files.data_files + files.delete_files)
@@ -153,10 +154,19 @@ def _read_seconds(metadata: str) -> float:
     return best
 
 
-def _cpu_seconds() -> float:
-    """Return the CPU time of this process, of its JVM and of the workers, ended ones included."""
-    total = 0.0
-    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-        times = process.cpu_times()
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+class _Processes:
+    """This process, its JVM, the workers and the server, with those that have ended.
+
+    Spark ends workers that are idle for a minute, and nobody adds up what they took.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[int, float], float] = {}
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of all processes that were there at this call or an earlier one."""
+        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                self._seconds[process.pid, process.create_time()] = times.user + times.system
+        return sum(self._seconds.values())
