@@ -54,25 +54,7 @@ def file_schema(path: Path, null_values: list[str], but_for: Collection[str] = (
             number in a CSV file. The message names the file.
     """
     with _errors_name(path):
-        if _kind(path) == PARQUET:
-            schema = pa.parquet.read_schema(path)
-        else:
-            if (line := line_of_open_quote(path)) is not None:
-                raise pa.ArrowInvalid(_open_quote(line))
-            options = _convert(null_values)
-            with pa.csv.open_csv(
-                path, read_options=_READ, parse_options=_WITH_LINES, convert_options=options
-            ) as reader:
-                schema = reader.schema
-            _check_names(schema)
-            doubles = [each.name for each in schema if each.type == pa.float64() and each.name not in but_for]
-            if doubles:
-                options.include_columns = doubles
-                options.column_types = dict.fromkeys(doubles, pa.string())
-                with pa.csv.open_csv(
-                    path, read_options=_READ, parse_options=_WITH_LINES, convert_options=options
-                ) as reader:
-                    check_doubles(path, reader.read_next_batch())
+        schema = pa.parquet.read_schema(path) if _kind(path) == PARQUET else _guessed_schema(path, null_values, but_for)
         _check_names(schema)
         return schema
 
@@ -140,6 +122,23 @@ def _csv_batches(
             raise pa.ArrowInvalid(places.of_error(str(error))) from error
     if (line := open_quote(so_far=True)) is not None:
         raise pa.ArrowInvalid(_open_quote(line))
+
+
+def _guessed_schema(path: Path, null_values: list[str], but_for: Collection[str]) -> pa.Schema:
+    if (line := line_of_open_quote(path)) is not None:
+        raise pa.ArrowInvalid(_open_quote(line))
+    options = _convert(null_values)
+    with pa.csv.open_csv(path, read_options=_READ, parse_options=_WITH_LINES, convert_options=options) as reader:
+        schema = reader.schema
+    _check_names(schema)
+    doubles = [each.name for each in schema if each.type == pa.float64() and each.name not in but_for]
+    if doubles:
+        # The file is read once more, since pyarrow keeps no text of what it takes for numbers.
+        options.include_columns = doubles
+        options.column_types = dict.fromkeys(doubles, pa.string())
+        with pa.csv.open_csv(path, read_options=_READ, parse_options=_WITH_LINES, convert_options=options) as reader:
+            check_doubles(path, reader.read_next_batch())
+    return schema
 
 
 def row_count(path: Path) -> int | None:
