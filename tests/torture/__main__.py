@@ -38,6 +38,9 @@ def main() -> int:
     report = Report()
     seed = options.seed
     first = _plan(options, seed)
+    if options.defect:
+        # Some are in what this process does for Airflow. The driver and its workers do the same.
+        DEFECTS[options.defect].switch_on()
     with (
         tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as folder,
         World(Path(folder), first.storage, options.defect, first.parts, fluss=options.fluss) as world,

@@ -127,6 +127,13 @@ def _all_offsets_in_summaries() -> None:
     _replace(summary, "_MAX_OFFSETS_LENGTH", 1 << 40)
 
 
+def _each_acquire_begins() -> None:
+    """An acquire task that runs again begins another attempt, whatever runs under the one before."""
+    from airflow_provider_fluss import attempt  # noqa: PLC0415 - Airflow takes seconds, and no other defect needs it
+
+    _replace(attempt, "_why_it_lives", lambda *_, **__: None)
+
+
 DEFECTS: Final[Mapping[str, Planted]] = {
     "D40": Planted(_bounds_of_other_row_groups, "other rows"),
     "D41 dates": Planted(_dates_of_python, "a round fails: .*OverflowError"),
@@ -136,5 +143,6 @@ DEFECTS: Final[Mapping[str, Planted]] = {
     "D43": Planted(_all_in_memory, "too much memory"),
     "D44": Planted(_begins_at_zero, "a round fails"),
     "D49": Planted(_all_offsets_in_summaries, "summary is large"),
+    "D60": Planted(_each_acquire_begins, "cancelled by another attempt"),
 }
 """The defects, by their numbers."""

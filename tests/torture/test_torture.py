@@ -17,7 +17,7 @@ from torture.run import run_plan
 from torture.world import World
 
 _ROOT = Path(__file__).resolve().parents[2]
-_CASES = (("long texts", 1), ("late", 1), ("late", 4), ("cut texts", 1))
+_CASES = (("long texts", 1), ("late", 1), ("late", 4), ("cut texts", 1), ("siblings", 1))
 _SEEDS = (1, 5, 203)
 
 
@@ -36,8 +36,9 @@ def command(*arguments: str, minutes: float) -> subprocess.CompletedProcess[str]
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.airflow
 def test_what_fixed_seeds_make_up_is_read_back_by_every_judge(tmp_path):
-    # D40, D41, D42, D44
+    # D40, D41, D42, D44, D60
     tally = Tally()
     plans = [make_case(name, seed, "embedded") for name, seed in _CASES]
     with World(tmp_path) as world:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import os
 import signal
 import time
 from collections import Counter
@@ -18,6 +20,7 @@ from torture.steps.checking import check
 from torture.steps.running import Running
 
 TOO_MUCH_MEMORY: Final = "a worker uses too much memory"
+_LOGGER: Final = logging.getLogger("torture.acquire")
 _MARKERS = itertools.count(1)
 _RETRIES: Final = 40
 _PAUSE_S: Final = 0.5
@@ -34,7 +37,14 @@ def tier(run: Running, step: Step) -> None:
 
 
 def acquired_again(run: Running, step: Step) -> None:
-    """Begin another attempt of a lease, and cancel it, while a round of the attempt before goes on."""
+    """Run the acquire task of a lease again while a round of it goes on, as Airflow does if a sibling is cleared.
+
+    If another attempt began, the callback of the sibling would cancel it, and thereby the round.
+    """
+    # Airflow is needed here only. It makes a folder at its import.
+    os.environ.setdefault("AIRFLOW_HOME", str(run.world.folder / "airflow"))
+    from airflow_provider_fluss import attempt  # noqa: PLC0415
+
     name, driver = step["table"], run.world.driver
     marker = run.world.folder / f"marker-{next(_MARKERS)}"
     fault = {"what": "stop", "when": "before", "step": "prepare", "marker": str(marker)}
@@ -43,9 +53,11 @@ def acquired_again(run: Running, step: Step) -> None:
     wait(lambda: marker.exists() or driver.has_answered())
     try:
         lease_id = wanted["options"]["lease_id"]
-        again = run.world.client.acquire_lease(lease_id, _LEASE_MS, {}, allow_empty=True)
-        if step.get("cancel"):
-            run.world.client.cancel_tiering(lease_id, again.attempt_token, "another attempt was cleared")
+        client, path = run.world.client, run.infos[name].path
+        before = client.lease_outcome(lease_id).newest_attempt_token
+        token = attempt.continue_or_begin(client, lease_id, [path], _LEASE_MS, submit=None, log=_LOGGER)
+        if token != before:
+            client.cancel_tiering(lease_id, token, "another attempt was cleared")
     finally:
         driver.signal(signal.SIGCONT)
     (result,) = driver.end()["rounds"]
