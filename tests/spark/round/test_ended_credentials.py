@@ -150,6 +150,7 @@ def test_a_task_tells_which_pieces_are_left_and_tries_none_after_the_first(monke
         (2, "they expired at noon"),
         (3, "they expired at noon"),
     ]
+    assert all(each.seconds == StageSeconds() for each in results), "what was not done took no time"
     assert tried == [0, 1]
 
 

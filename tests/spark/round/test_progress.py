@@ -56,9 +56,9 @@ def test_a_note_is_one_line_above_the_bars(width):
     terminal = Console(file=StringIO(), force_terminal=True, width=width, color_system=None)
     with TerminalProgress(NO_SPARK, terminal) as progress:
         progress.step(PATH, "planning")
-        progress.note(PATH, "maintained in 1.0 s: replaced 7 data files of 1,024 bytes by 1 [sic]")
+        progress.note(PATH, "maintained in 1.0 s: replaced 7 data files of 1,024 bytes by 1 [sic] :x:")
     shown = cast("StringIO", terminal.file).getvalue()
-    assert f"{PATH}: maintained in 1.0 s: replaced 7 data files of 1,024 bytes by 1 [sic]\n" in shown
+    assert f"{PATH}: maintained in 1.0 s: replaced 7 data files of 1,024 bytes by 1 [sic] :x:\n" in shown
 
 
 NOTHING_NEW = TableResult(PATH, TieringState.TIERED, 0.44)
