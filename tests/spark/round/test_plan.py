@@ -202,6 +202,13 @@ def test_a_limit_cuts_every_bucket_by_the_same_share_and_leaves_the_rest_for_the
     assert not planned.complete
 
 
+def test_a_limit_cuts_what_is_not_tiered_yet():
+    planned = plan([info(0, 100, size=100), info(1, 300, size=300)], tiered={0: 60, 1: 100}, round_bytes=120)
+
+    assert planned.log_end_offsets == {bucket(0): 80, bucket(1): 200}
+    assert not planned.complete
+
+
 # S26: snapshot splits are not cut
 def test_a_limit_leaves_snapshots_whole():
     leased = snapshot(0, 10, size=1000)
