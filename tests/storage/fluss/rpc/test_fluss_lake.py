@@ -39,17 +39,16 @@ def entry(fluss: FlussClient, claim: Claim, **changed) -> HeartbeatEntry:
     return HeartbeatEntry(claim.table_id, epochs.pop("epoch", claim.tiering_epoch), **epochs)
 
 
-def claimed(fluss: FlussClient, made: ClusterTable) -> Claim:
-    """Wait until the table is handed out, and finish other tables that are handed out before it."""
+def claimed(fluss: FlussClient, made: ClusterTable, first: Claim | None = None) -> Claim:
+    """Wait until the table is handed out, and finish other tables that are handed out before it, such as the first."""
 
-    def offered() -> Claim | None:
-        claim = fluss.call(heartbeat(request_table=True)).claim
+    def own(claim: Claim | None) -> Claim | None:
         if claim is None or claim.table_id == made.info.table_id:
             return claim
         fluss.call(heartbeat(finished=[entry(fluss, claim)]))
         return None
 
-    return wait_until(offered)
+    return own(first) or wait_until(lambda: own(fluss.call(heartbeat(request_table=True)).claim))
 
 
 def names(errors: dict) -> dict[int, FlussError]:
@@ -98,8 +97,7 @@ def test_a_failed_table_is_handed_out_again_at_once(fluss: FlussClient) -> None:
     # The request that reports the failure can get the table again, so the caller must back off by itself.
     answer = fluss.call(heartbeat(failed=[entry(fluss, claim, error_message="no such catalog")], request_table=True))
     assert answer.failed_errors == {}
-    offered = answer.claim or claimed(fluss, made)
-    assert offered == Claim(made.info.table_id, made.info.path, 2)
+    assert claimed(fluss, made, answer.claim) == Claim(made.info.table_id, made.info.path, 2)
     fluss.call(drop_table(made.info.path))
 
 
