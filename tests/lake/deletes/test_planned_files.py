@@ -209,6 +209,9 @@ def test_long_texts_come_in_answers_of_eight_kilobytes(spark: Any, answers: list
     assert functions.texts(values, maybe) == expected
     assert sorted(len(answer.encode()) for answer in answers)[-2] < 8192
     assert functions.texts(spark._jvm.java.util.ArrayList(), maybe) == []
+    one = spark._jvm.java.util.ArrayList()
+    one.add("x" * 10_000)
+    assert functions.texts(one, maybe) == ["x" * 10_000], "no empty answer comes before a long one"
 
 
 def test_an_older_snapshot_has_its_own_files(spark: Any, tmp_path: Path) -> None:

@@ -99,3 +99,21 @@ def test_deletion_vectors_and_tables_of_several_specs_are_left_alone(spark: Any,
     assert changed.worth(-9) == [("a",), ("b",)]
     changed.java.updateSpec().addField("k").commit()
     assert changed.worth(-9) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "added", "fewer"),
+    [
+        ([3, 4], [5], 2),
+        ([3, 4], [5, 3], 0),
+        ([5], [5], 0),
+        ([4, 5, 6], [4, 5], 1),
+        ([4], [], 1),
+    ],
+)
+def test_deletes_that_are_older_than_all_data_files_are_saved_whole(
+    written: list[int], added: list[int], fewer: int
+) -> None:
+    """A delete file may name data files that its own commit has added."""
+    assert position_deletes._fewer(written, added) == fewer
+    assert position_deletes._is_worth(written, added, 1) is (fewer > 0)

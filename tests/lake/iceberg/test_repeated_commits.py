@@ -142,9 +142,14 @@ def test_a_compaction(lake: RestLake, catalog: ForgetfulCatalog):
 
     assert catalog.lost == 0
     assert lake.rows() == [("a", 1), ("b", 2)]
-    assert lake.summary.get(REWRITE_ID) is not None
+    mark = lake.summary.get(REWRITE_ID)
+    assert mark is not None
     assert lake.summary.get(COMMIT_ID) is None
     assert lake.unneeded_files() == set()
+
+    lake.commit(lake.batch(rows("c", 3)))
+    assert compacted(lake) == 2
+    assert lake.summary.get(REWRITE_ID) not in (None, mark), "no rewrite is taken for another one"
 
 
 @pytest.mark.parametrize("defect", ["types", "bounds"])
