@@ -51,8 +51,7 @@ def test_the_types_that_are_guessed_are_told(command, table, tmp_path):
 def test_the_types_of_a_parquet_file_are_not_guessed(command, table, tmp_path):
     path = tmp_path / "rows.parquet"
     pa.parquet.write_table(pa.table({"id": [1], "moment": pa.array([1], pa.duration("s")), "price": [1.5]}), path)
-    refused = command("tables", "create", table, "--like", path)
-    assert "moment" in refused.err
+    assert "moment" in command("tables", "create", table, "--like", path).err
     answer = command("tables", "create", table, "--like", path, "-c", "moment BIGINT", "-c", "price FLOAT NOT NULL")
     assert (answer.code, answer.err) == (0, "")
     assert columns(command, table) == [("id", "BIGINT"), ("moment", "BIGINT"), ("price", "FLOAT NOT NULL")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import time
 from pathlib import Path
 
@@ -32,6 +32,14 @@ WITHOUT_VALUES_IN_PATHS = {
 }
 
 
+@pytest.fixture
+def reader() -> Iterator[JudgeProcess]:
+    """Return the judges that need no JVM, in a process that DuckDB and ClickHouse may end."""
+    process = JudgeProcess()
+    yield process
+    process.stop()
+
+
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
 def test_pyiceberg_finds_no_infinity_in_a_column_of_type_float(value: float) -> None:
     def bound(kind: FloatType | DoubleType) -> ex.BooleanExpression:
@@ -49,47 +57,43 @@ def test_pyiceberg_finds_no_infinity_in_a_column_of_type_float(value: float) -> 
 
 
 @pytest.mark.slow
-def test_clickhouse_applies_no_equality_deletes_by_a_time_with_a_part_of_a_second(spark, tmp_path: Path) -> None:
+def test_clickhouse_applies_no_equality_deletes_by_a_time_with_a_part_of_a_second(
+    spark, reader: JudgeProcess, tmp_path: Path
+) -> None:
     """It takes a TIME for a number of seconds. Seed 81153 of `make torture` found it."""
     columns = (Column("a", DataType.parse("STRING NOT NULL")), Column("k", DataType.parse("TIME(3) NOT NULL")))
     rows = [{"a": "x", "k": time(12, 30)}, {"a": "x", "k": time(12, 31, 0, 123_000)}]
     new_table_with_deletes(spark, tmp_path, columns, ["a", "k"], rows, deleted=rows)
-    reader = JudgeProcess()
-    try:
-        metadata = judges.newest_metadata(tmp_path / "db" / "t")
-        assert reader.read(judges.DUCKDB, metadata, ["a"]).num_rows == 0
-        assert reader.read(judges.CLICKHOUSE, metadata, ["a"]).num_rows == 1
-    finally:
-        reader.stop()
+    metadata = judges.newest_metadata(tmp_path / "db" / "t")
+    assert reader.read(judges.DUCKDB, metadata, ["a"]).num_rows == 0
+    assert reader.read(judges.CLICKHOUSE, metadata, ["a"]).num_rows == 1
     for judge, is_limited in ((judges.CLICKHOUSE, True), (judges.DUCKDB, False)):
         assert (table_limit(judge, columns, has_deletes=True, keys={}) is not None) is is_limited
     assert table_limit(judges.CLICKHOUSE, columns, has_deletes=False, keys={}) is None
 
 
 @pytest.mark.slow
-def test_duckdb_applies_no_equality_deletes_by_a_key_that_was_widened_since(spark, tmp_path: Path) -> None:
+def test_duckdb_applies_no_equality_deletes_by_a_key_that_was_widened_since(
+    spark, reader: JudgeProcess, tmp_path: Path
+) -> None:
     columns = (Column("k", DataType.parse("INT NOT NULL")), Column("v", DataType.parse("STRING")))
     table = new_table_with_deletes(spark, tmp_path, columns, ["k"], [{"k": key} for key in (1, 2, 3)], [{"k": 2}])
-    reader = JudgeProcess()
-    try:
-        folder = tmp_path / "db" / "t"
-        assert reader.read(judges.DUCKDB, judges.newest_metadata(folder), ["k"]).column("k").to_pylist() == [1, 3]
-        wide = iceberg_class(jvm_of(spark), "types.Types").LongType.get()
-        IcebergCatalogs(spark).open_table(table).java_table.updateSchema().updateColumn("k", wide).commit()
-        widened = judges.newest_metadata(folder)
-        with pytest.raises(JudgeRefusedError) as refused:
-            reader.read(judges.DUCKDB, widened, ["k"])
-        assert refusal_limit(judges.DUCKDB, str(refused.value)) is not None
-        assert sorted(judges.read(judges.SPARK, widened, spark=spark).column("k").to_pylist()) == [1, 3]
-    finally:
-        reader.stop()
+    folder = tmp_path / "db" / "t"
+    assert reader.read(judges.DUCKDB, judges.newest_metadata(folder), ["k"]).column("k").to_pylist() == [1, 3]
+    wide = iceberg_class(jvm_of(spark), "types.Types").LongType.get()
+    IcebergCatalogs(spark).open_table(table).java_table.updateSchema().updateColumn("k", wide).commit()
+    widened = judges.newest_metadata(folder)
+    with pytest.raises(JudgeRefusedError) as refused:
+        reader.read(judges.DUCKDB, widened, ["k"])
+    assert refusal_limit(judges.DUCKDB, str(refused.value)) is not None
+    assert sorted(judges.read(judges.SPARK, widened, spark=spark).column("k").to_pylist()) == [1, 3]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("in_paths", [True, False], ids=["values in paths", "no values in paths"])
 @pytest.mark.parametrize("value", ["2024", "2024-01-01", "null", "x"])
 def test_duckdb_takes_partition_values_for_other_types_when_it_applies_equality_deletes(
-    spark, tmp_path: Path, value: str, in_paths: bool
+    spark, reader: JudgeProcess, tmp_path: Path, value: str, in_paths: bool
 ) -> None:
     """It guesses types from the paths of files, such as `p=2024`, and compares those with the deletes."""
     options = {} if in_paths else WITHOUT_VALUES_IN_PATHS
@@ -101,17 +105,13 @@ def test_duckdb_takes_partition_values_for_other_types_when_it_applies_equality_
     metadata = judges.newest_metadata(tmp_path / "db" / "t")
     for right in (judges.SPARK, judges.CLICKHOUSE):
         assert judges.read(right, metadata, spark=spark).column("k").to_pylist() == [3]
-    reader = JudgeProcess()
-    try:
-        if in_paths and value.startswith("2024"):
-            with pytest.raises(JudgeRefusedError) as refused:
-                reader.read(judges.DUCKDB, metadata, ["k"])
-            assert refusal_limit(judges.DUCKDB, str(refused.value)) is not None
-        else:
-            found = reader.read(judges.DUCKDB, metadata, ["k"]).column("k").to_pylist()
-            assert sorted(found) == ([1, 2, 3] if in_paths and value == "null" else [3])
-    finally:
-        reader.stop()
+    if in_paths and value.startswith("2024"):
+        with pytest.raises(JudgeRefusedError) as refused:
+            reader.read(judges.DUCKDB, metadata, ["k"])
+        assert refusal_limit(judges.DUCKDB, str(refused.value)) is not None
+    else:
+        found = reader.read(judges.DUCKDB, metadata, ["k"]).column("k").to_pylist()
+        assert sorted(found) == ([1, 2, 3] if in_paths and value == "null" else [3])
     is_limited = table_limit(judges.DUCKDB, columns, has_deletes=True, keys={"p": [value]}) is not None
     assert is_limited is (value != "x")
 

@@ -22,9 +22,13 @@ _SEEDS = (1, 5, 203)
 
 
 def command(*arguments: str, minutes: float) -> subprocess.CompletedProcess[str]:
+    return python("-m", "torture", "--minutes", str(minutes), *arguments)
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     paths = (_ROOT / "tests", _ROOT / "tools")
     return subprocess.run(
-        [sys.executable, "-m", "torture", "--minutes", str(minutes), *arguments],
+        [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
         cwd=_ROOT,
         capture_output=True,
@@ -66,10 +70,7 @@ def test_half_an_hour_finds_nothing(options, minutes):
 @pytest.mark.system
 def test_each_defect_can_be_put_back_into_the_code_of_today():
     """The long test below shows that it is found, and runs too seldom to notice that code has moved."""
-    script = "from torture.defects import DEFECTS\nfor each in DEFECTS.values(): each.switch_on()"
-    paths = (_ROOT / "tests", _ROOT / "tools")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    done = python("-c", "from torture.defects import DEFECTS\nfor each in DEFECTS.values(): each.switch_on()")
     assert done.returncode == 0, done.stderr
 
 

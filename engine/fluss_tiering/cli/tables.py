@@ -139,8 +139,9 @@ def create_table(
         )
     if like is not None:
         options.check_null_values(null_value, [like])
+    given = tuple(_column(text, key) for text in column or [])
     descriptor = TableDescriptor(
-        columns=_columns(like, column or [], key, ["", *(null_value or [])]),
+        columns=_columns(like, given, key, ["", *(null_value or [])]),
         primary_key=key,
         bucket_keys=options.names("--bucket-key", bucket_key),
         num_buckets=buckets,
@@ -156,14 +157,7 @@ def create_table(
     output.print_sentence(f"{info.path} is table {info.table_id}.")
     # A table that existed before has the columns that it had.
     if like is not None and like.suffix.lower() == CSV and info.descriptor.columns == descriptor.columns:
-        given = {_column(text, key).name for text in column or []}
-        guessed = [each for each in info.descriptor.columns if each.name not in given]
-        kinds = [f"{_shown(each.name)} {each.data_type}" for each in guessed]
-        rest = f" and {counted(len(kinds) - _SHOWN_COLUMNS, 'more column')}" if len(kinds) > _SHOWN_COLUMNS else ""
-        output.print_progress(
-            f"These types are guessed from {like}: {', '.join(kinds[:_SHOWN_COLUMNS])}{rest}. If one is "
-            "not what you want, drop the table, and create it with --column 'NAME TYPE' beside --like"
-        )
+        _tell_guessed(like, [each for each in info.descriptor.columns if each not in given])
 
 
 @app.command("describe", cls=Command)
@@ -329,8 +323,18 @@ def _check_partition(info: TableInfo, values: Sequence[str]) -> None:
         )
 
 
-def _columns(like: Path | None, texts: list[str], key: tuple[str, ...], null_values: list[str]) -> tuple[Column, ...]:
-    given = tuple(_column(text, key) for text in texts)
+def _tell_guessed(file: Path, columns: Sequence[Column]) -> None:
+    kinds = [f"{_shown(each.name)} {each.data_type}" for each in columns]
+    rest = f" and {counted(len(kinds) - _SHOWN_COLUMNS, 'more column')}" if len(kinds) > _SHOWN_COLUMNS else ""
+    output.print_progress(
+        f"These types are guessed from {file}: {', '.join(kinds[:_SHOWN_COLUMNS])}{rest}. If one is not what you want, "
+        "drop the table, and create it with --column 'NAME TYPE' beside --like"
+    )
+
+
+def _columns(
+    like: Path | None, given: tuple[Column, ...], key: tuple[str, ...], null_values: list[str]
+) -> tuple[Column, ...]:
     if like is None:
         if not given:
             raise FlussTieringError(

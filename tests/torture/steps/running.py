@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fluss_tiering.model.table import TableInfo
 from torture.judging.checks import Tally
+from torture.makers.rows import partition_values
 from torture.model import TableModel
 from torture.plan import Plan, PlannedTable
 from torture.world import World
@@ -45,9 +46,9 @@ class Running:
     def lake_keys(self, name: str) -> dict[str, Sequence[str]]:
         """Return the columns that the partitions of a lake table are made of, and their values that stand in paths."""
         planned = self.planned(name)
-        values: tuple[Sequence[str], ...] = (planned.partitions, ("x",))
+        partitions = (partition_values(planned, number) for number in range(len(planned.partitions)))
         buckets: dict[str, Sequence[str]] = {planned.bucket_key: ()} if planned.bucket_key else {}
-        return buckets | dict(zip(planned.partition_keys, values, strict=False))
+        return buckets | dict(zip(planned.partition_keys, zip(*partitions, strict=True), strict=True))
 
     def path(self, name: str) -> str:
         """Return the path of a table as DATABASE.TABLE."""

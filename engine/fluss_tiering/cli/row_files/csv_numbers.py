@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss_tiering.lake.names import quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _MANY_DIGITS: Final = r"([0-9]\.?){16}"
@@ -37,8 +38,8 @@ def check_doubles(path: Path, texts: pa.RecordBatch) -> None:
                 raise FlussTieringError(
                     ErrorCode.INVALID_REQUEST,
                     f"{path}: the column {name!r} looks like a DOUBLE, which does not keep the digits of "
-                    f"{text.strip()}: expected --column '{_quoted(name)} {exact}' beside --like to keep them, "
-                    f"or --column '{_quoted(name)} DOUBLE' for the nearest numbers",
+                    f"{text.strip()}: expected --column '{_for_option(name)} {exact}' beside --like to keep them, "
+                    f"or --column '{_for_option(name)} DOUBLE' for the nearest numbers",
                 )
 
 
@@ -59,6 +60,6 @@ def _exact_type(column: pa.Array) -> str:
     return f"DECIMAL({whole + scale}, {scale})" if whole + scale <= _MAX_PRECISION else "STRING"
 
 
-def _quoted(name: str) -> str:
+def _for_option(name: str) -> str:
     plain = not any(each.isspace() or each == "`" for each in name)
-    return name if plain else "`{}`".format(name.replace("`", "``"))
+    return name if plain else quoted(name)

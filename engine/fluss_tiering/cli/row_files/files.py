@@ -54,7 +54,9 @@ def file_schema(path: Path, null_values: list[str], but_for: Collection[str] = (
             number in a CSV file. The message names the file.
     """
     with _errors_name(path):
-        schema = pa.parquet.read_schema(path) if _kind(path) == PARQUET else _guessed_schema(path, null_values, but_for)
+        if _kind(path) != PARQUET:
+            return _guessed_schema(path, null_values, but_for)
+        schema = pa.parquet.read_schema(path)
         _check_names(schema)
         return schema
 
