@@ -130,8 +130,9 @@ format: setup ## Rewrite the code in the project's style
 	@$(BIN)/ruff format .
 	@cd protos && ../$(BIN)/buf format -w
 
-types: setup ## mypy --strict on our own packages
+types: setup ## mypy --strict on the packages, the tools, the examples and the benchmarks
 	@$(BIN)/mypy
+	@$(BIN)/mypy tools
 
 imports: setup ## Directions of imports
 	@$(BIN)/lint-imports

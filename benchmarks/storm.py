@@ -38,10 +38,11 @@ def measure(scale: float) -> Iterator[Figure]:
         making = spawn.Process(target=make_tables, args=(folder / "data", 1000))
         making.start()
         making.join()
-        tokens, file = {}, TokenFile(folder / "tokens.json")
+        tokens: dict[str, str] = {}
+        file = TokenFile(folder / "tokens.json")
         for name in ("storm", "driver"):
-            token, tokens[name] = StaticToken.create(name, [Grant.parse("tierer")], datetime.now(UTC), None)
-            file.add(token)
+            made, tokens[name] = StaticToken.create(name, [Grant.parse("tierer")], datetime.now(UTC), None)
+            file.add(made)
         longest, port, stop = spawn.Value("d", 0.0), spawn.Value("i", 0), spawn.Event()
         settings = {"tokens_file": str(file.path), "audit_log": str(folder / "audit.jsonl")}
         server = spawn.Process(target=serve, args=(folder / "data", longest, port, stop, settings))

@@ -166,7 +166,7 @@ def run(python: Path, tests: str) -> Tally:
     environment_folder = python.parents[1]
     results = environment_folder / "results.xml"
     results.unlink(missing_ok=True)
-    command = [python, "-m", "pytest", "-q", "-m", "not long", tests, f"--junitxml={results}"]
+    command = [str(python), "-m", "pytest", "-q", "-m", "not long", tests, f"--junitxml={results}"]
     variables = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}", "PYSPARK_PYTHON": str(python)}
     log = environment_folder / "tests.log"
     with log.open("w") as output:

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pins import Pin, read_pins
 
@@ -78,7 +79,7 @@ def _of_different_names(pins: Iterable[Pin]) -> Iterator[list[Pin]]:
         left = [pin for pin in left if first[pin.name] is not pin]
 
 
-def _ask(pins: Sequence[Pin], arguments: Sequence[str]) -> list[dict]:
+def _ask(pins: Sequence[Pin], arguments: Sequence[str]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         file, answer = Path(folder, "pins.txt"), Path(folder, "answer.json")
         file.write_text("".join(f"{pin.name}=={pin.version}\n" for pin in pins))
@@ -92,10 +93,11 @@ def _ask(pins: Sequence[Pin], arguments: Sequence[str]) -> list[dict]:
         if not answer.exists():
             *_, why = done.stderr.strip().splitlines() or ["it said nothing"]
             raise AuditError(f"pip-audit failed: {why}")
-        return json.loads(answer.read_text())["dependencies"]
+        found: list[dict[str, Any]] = json.loads(answer.read_text())["dependencies"]
+        return found
 
 
-def _line(what: str, vulnerability: dict) -> str:
+def _line(what: str, vulnerability: dict[str, Any]) -> str:
     names = ", ".join([vulnerability["id"], *vulnerability.get("aliases", [])])
     fixed = ", ".join(vulnerability["fix_versions"]) or "no version yet"
     return f"{what}: {names}; fixed in {fixed}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -45,25 +45,30 @@ token itself is never an option, since all users of a machine can read command l
 
 def page() -> str:
     """Return the page's text."""
-    command = typer.main.get_command(app)
+    command = cast("TyperGroup", typer.main.get_command(app))
     return _INTRODUCTION + _options(command) + "".join(_commands(command, ()))
 
 
 def _commands(command: TyperGroup | TyperCommand, names: tuple[str, ...]) -> Iterator[str]:
     if isinstance(command, TyperGroup):
         for name, child in command.commands.items():
-            yield from _commands(child, (*names, name))
+            yield from _commands(cast("TyperGroup | TyperCommand", child), (*names, name))
         return
     name = " ".join(names)
-    arguments = [help_words.name(each) for each in command.params if each.param_type_name == "argument"]
+    arguments = [help_words.name(each) for each in _parameters(command) if isinstance(each, TyperArgument)]
     usage = " ".join([_PROGRAM, name, "[OPTIONS]", *arguments])
     yield f"\n## {name}\n\n{_text(command)}\n\n```text\n{usage}\n```\n"
     yield _options(command)
 
 
 def _options(command: TyperGroup | TyperCommand) -> str:
-    rows = [(_names(each), _value(each), _default(each), _meaning(each)) for each in command.params]
+    rows = [(_names(each), _value(each), _default(each), _meaning(each)) for each in _parameters(command)]
     return table(("name", "value", "default", "meaning"), rows)
+
+
+def _parameters(command: TyperGroup | TyperCommand) -> list[TyperOption | TyperArgument]:
+    # typer keeps the type that it has for both to itself.
+    return cast("list[TyperOption | TyperArgument]", command.params)
 
 
 def _text(command: TyperCommand) -> str:

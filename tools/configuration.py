@@ -22,7 +22,7 @@ from fluss_tiering.client.security import (
 )
 from fluss_tiering.model.memory_size import memory_size_text
 from fluss_tiering.model.table_options import LAKE_CATALOG_PREFIX, TABLE_OPTIONS
-from fluss_tiering.server.setting_types import DurationMs, FlussOption, MemorySize
+from fluss_tiering.server.setting_types import READS_DURATIONS, READS_SIZES, FlussOption
 from fluss_tiering.server.settings import setting_fields
 from fluss_tiering.spark.options import argument_parser
 from markdown_text import table
@@ -140,9 +140,9 @@ def _setting(item: tuple[str, FieldInfo]) -> tuple[str, str, str, str]:
 
 def _type_and_default(field: FieldInfo) -> tuple[str, str]:
     default = field.get_default(call_default_factory=True)
-    if DurationMs.__metadata__[0] in field.metadata:
+    if READS_DURATIONS in field.metadata:
         return "Duration", f"`{_duration(default)}`" if default is not None else "–"
-    if MemorySize.__metadata__[0] in field.metadata:
+    if READS_SIZES in field.metadata:
         return "MemorySize", f"`{memory_size_text(default)}`"
     kinds = [get_args(each)[0] if get_origin(each) is Annotated else each for each in get_args(field.annotation)]
     kinds = [each for each in kinds if each is not NoneType]

@@ -78,7 +78,7 @@ def survey(root: Path) -> list[Package]:
 
 def table(packages: Sequence[Package]) -> str:
     """Return the packages as a table, with a line for all of them."""
-    rows = [("package", "files", "folders", "rooms", "arrows", "floors", "circles", "upward")]
+    rows: list[tuple[str, ...]] = [("package", "files", "folders", "rooms", "arrows", "floors", "circles", "upward")]
     numbers = [
         (
             *(len(each.files), len(each.folders), each.rooms, len(each.arrows)),
@@ -168,9 +168,9 @@ def _package(name: str, modules: Mapping[str, Path], packages: Iterable[str], im
     arrows: Counter[Arrow] = Counter()
     for (source, target), count in imports.items():
         if _within(source, name) and _within(target, name):
-            rooms = (_room(source, name), _room(target, name))
-            if rooms[0] != rooms[1]:
-                arrows[rooms] += count
+            arrow = (_room(source, name), _room(target, name))
+            if arrow[0] != arrow[1]:
+                arrows[arrow] += count
     files = {each.rpartition(".")[2] for each in modules if each.rpartition(".")[0] == name}
     if not any("__init__" in arrow for arrow in arrows):
         files.discard("__init__")

@@ -50,7 +50,7 @@ def main() -> None:
     from mutmut.__main__ import cli  # noqa: PLC0415 - it reads the settings in the folder
     from mutmut.workers import isolation  # noqa: PLC0415
 
-    isolation.register_timeout = register_timeout
+    vars(isolation)["register_timeout"] = register_timeout
     cli()
 
 

@@ -121,7 +121,7 @@ def _licenses(pin: Pin) -> list[License]:
 def _license_texts(metadata: importlib.metadata.PackageMetadata) -> Iterable[str]:
     if "License-Expression" in metadata:
         return [metadata["License-Expression"]]
-    text = (metadata.get("License") or "").strip()
+    text = next(iter(metadata.get_all("License", [])), "").strip()
     if is_supported_id(text):
         return [text]
     # Several classifiers do not tell whether one or all of the licences apply.

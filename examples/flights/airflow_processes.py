@@ -12,6 +12,7 @@ import subprocess
 import sys
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -80,7 +81,7 @@ class AirflowProcesses:
         self._processes.wait_until(api_server, self.api.answers, _READY_SECONDS)
         for started in others:
             component = started.name.removeprefix("airflow-").replace("-", "_")
-            self._processes.wait_until(started, lambda name=component: self.api.is_healthy(name), _READY_SECONDS)
+            self._processes.wait_until(started, partial(self.api.is_healthy, component), _READY_SECONDS)
 
     def start_component(self, component: str) -> Started:
         """Start one component: api-server, scheduler, dag-processor or triggerer."""

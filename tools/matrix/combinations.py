@@ -105,7 +105,7 @@ def _uv(*arguments: str) -> None:
 
 def _javas() -> dict[str, Path]:
     """Return the Javas of the machine by major version, the oldest first."""
-    found = {}
+    found: dict[str, Path] = {}
     homes = [Path(os.environ.get("JAVA_HOME", "/")), *sorted(Path("/usr/lib/jvm").glob("*"))]
     java = shutil.which("java")
     for home in (*homes, *([Path(java).resolve().parents[1]] if java else [])):

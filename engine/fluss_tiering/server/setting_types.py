@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
@@ -97,6 +97,10 @@ _LARGEST: Final = 2**31 - 1
 
 MemorySize = Annotated[int, BeforeValidator(_memory_size), Field(gt=0, le=_LARGEST)]
 """A size in bytes. Users write it as Fluss does, for example 10mb."""
+
+READS_DURATIONS: Final = get_args(DurationMs)[1]
+READS_SIZES: Final = get_args(MemorySize)[1]
+"""What the types of durations and of sizes have in their metadata, and no other type has."""
 
 Count = Annotated[int, Field(gt=0, le=_LARGEST)]
 """A number of things."""

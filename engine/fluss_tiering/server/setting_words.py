@@ -9,12 +9,9 @@ from pydantic.fields import FieldInfo
 
 from fluss_tiering.model.duration import duration_text
 from fluss_tiering.model.memory_size import memory_size_text
-from fluss_tiering.server.setting_types import DurationMs, MemorySize
+from fluss_tiering.server.setting_types import READS_DURATIONS, READS_SIZES
 
 _OF_VALUES: Final = "Value error, "
-_READS_DURATIONS: Final = get_args(DurationMs)[1]
-_READS_SIZES: Final = get_args(MemorySize)[1]
-"""What the types of durations and of sizes have in their metadata, and no other type has."""
 _NUMBERS: Final = frozenset(
     {
         "greater_than",
@@ -55,10 +52,10 @@ def _number(field: FieldInfo) -> str:
     """Return which numbers, durations or sizes a setting takes."""
     least = max([*_limits(field, "ge"), *(each + 1 for each in _limits(field, "gt"))])
     most = next(iter(_limits(field, "le")), None)
-    if _READS_DURATIONS in field.metadata:
+    if READS_DURATIONS in field.metadata:
         least_text = "above 0" if least == 1 else f"of at least {duration_text(least)}"
         return f"a duration {least_text}" + ("" if most is None else f" and of at most {duration_text(most)}")
-    if most is not None and _READS_SIZES in field.metadata:
+    if most is not None and READS_SIZES in field.metadata:
         return f"a size above 0 and below {memory_size_text(most + 1)}"
     return f"a whole number from {least} to {most}"
 
