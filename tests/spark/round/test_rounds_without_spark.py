@@ -147,6 +147,15 @@ def test_a_partition_that_is_made_again_replaces_the_rows_of_the_one_before(appl
     newest = application.lake.tables[str(table.path)][-1]
     deleting = {file.partition_values for file in newest.files if "-deletes-" in file.location}
     assert deleting == {("mon",), ("tue",)}
+    # Each file is in the folder that the lake has for its partition and bucket.
+    folders = {
+        (
+            file.location.rpartition("/")[0],
+            f"file://{application.lake.folder}/{file.partition_values[0]}/bucket-{file.bucket}",
+        )
+        for file in newest.files
+    }
+    assert all(found == expected for found, expected in folders), folders
 
 
 def test_the_lake_is_asked_only_about_buckets_that_were_never_tiered(application: Application, monkeypatch):
