@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.java import iceberg_class, java_session_of, jvm_of
 from fluss_tiering.lake.iceberg.procedures import shuffles_of_its_size
+from fluss_tiering.lake.shared_folder import local_path
 
 _COUNTS = (
     "deletedDataFilesCount",
@@ -46,8 +47,11 @@ def unreferenced_files(spark: SparkSession, table: JavaObject, location: str, ol
     # The action gives what it would delete to a consumer. A builder is one that deletes nothing.
     nothing = jvm_of(spark).java.util.stream.Stream.builder()
     action = spark_actions(spark).deleteOrphanFiles(table).location(location).olderThan(older_than_ms)
+    # Prefix listing alone reaches object stores for which Hadoop has no file system. In folders Hadoop would start `ls`
+    # for each file, to find out its rights, and would fail if the file is deleted before that.
+    action = action.usePrefixListing(local_path(location) is None)
     with shuffles_of_its_size(spark):
-        result = action.usePrefixListing(True).deleteWith(nothing).execute()
+        result = action.deleteWith(nothing).execute()
     return sorted(str(each) for each in result.orphanFileLocations())
 
 

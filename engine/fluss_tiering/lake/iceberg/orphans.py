@@ -26,7 +26,6 @@ from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
-from tenacity import Retrying, retry_if_exception, stop_after_attempt
 
 from fluss_tiering.lake.iceberg.actions import unreferenced_files
 from fluss_tiering.lake.iceberg.java import lake_errors, root_message
@@ -45,10 +44,6 @@ _FIRST_METADATA: Final = re.compile(r"/00000-[^/]*\.metadata\.json$")
 """The name of a table's first metadata file, as Iceberg's catalogs choose it."""
 _MISSING: Final = re.compile(r"File (.*) does not exist\.?")
 """What Hadoop's file systems say of a folder that does not exist."""
-_VANISHED: Final = "Error while running command to get file permissions"
-"""What Hadoop says of a local file that is deleted while its folder is listed. It asks for each file by `ls`."""
-_LISTINGS: Final = 5
-"""How often a folder is listed while others delete files in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,20 +143,14 @@ def unreferenced(
         FlussTieringError: STORAGE if the folder cannot be listed.
     """
     with lake_errors(f"list the files of the lake table {table.lake_path}"):
-        listing = Retrying(retry=retry_if_exception(_is_vanished), stop=stop_after_attempt(_LISTINGS), reraise=True)
         try:
-            return listing(unreferenced_files, spark, lake.java_table, location, int(older_than.timestamp() * 1000))
+            return unreferenced_files(spark, lake.java_table, location, int(older_than.timestamp() * 1000))
         except Py4JJavaError as error:
             # The folder does not exist if nothing was ever written. Any other missing file is damage.
             missing = _MISSING.fullmatch(root_message(error))
             if missing is None or _path(missing[1]) != _path(location):
                 raise
             return []
-
-
-def _is_vanished(error: BaseException) -> bool:
-    """Return whether a listing failed since an expiry or a round has deleted a file of the folder meanwhile."""
-    return isinstance(error, Py4JJavaError) and _VANISHED in root_message(error)
 
 
 def _path(location: str) -> str:
