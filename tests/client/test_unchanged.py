@@ -200,3 +200,16 @@ def test_status_says_that_a_table_rests_until_it_is_written_to(client: TieringCl
     (shown,) = json.loads(capsys.readouterr().out)
     assert (shown["status"], shown["records_waiting"], shown["lag_ms"]) == ("Scheduled", 0, 0)
     assert shown["waiting_since"] is None
+
+
+def test_a_table_that_was_switched_on_again_has_a_round_that_opens_the_lake_table(client: TieringClient) -> None:
+    table = new_table(client, [1, 2])
+    tier_by_hand(client, table)
+    assert finished(client, table) == {str(table.path)}
+    for value in ("false", "true"):
+        client.alter_table(table.path, set_properties={"table.datalake.enabled": value})
+    (status,) = client.list_tiering_statuses(table.path)
+    assert status.switched_on_time is not None
+    assert finished(client, table) == set()
+    tier_by_hand(client, table)
+    assert finished(client, table) == {str(table.path)}

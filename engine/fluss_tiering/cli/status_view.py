@@ -83,6 +83,7 @@ def status_as_json(status: TieringStatus) -> dict[str, object]:
         "maintenance_rewritten_bytes": status.maintenance_rewritten_bytes,
         "maintenance_expired_snapshots": status.maintenance_expired_snapshots,
         "maintenance_deleted_files": status.maintenance_deleted_files,
+        "switched_on_time": output.iso_time(status.switched_on_time),
     }
 
 

@@ -52,7 +52,9 @@ def finish_unchanged_tables(
     """Run the rounds of tables that have nothing new, without Spark, and return the claims of these rounds.
 
     Such a round is recorded as every other: the table is Tiered, nothing was written, and its freshness begins anew. A
-    table is left out if it was never tiered, if its last round failed, or if another round holds it.
+    table is left out if it was never tiered, if its last round failed, or if another round holds it. So is one whose
+    tiering was switched on again since its last round: only a round that opens the lake table notices that a Fluss
+    cluster has made another, empty one.
 
     Args:
         client: The client of the tiering server.
@@ -63,7 +65,13 @@ def finish_unchanged_tables(
     Raises:
         FlussTieringError: UNAVAILABLE if the server cannot be reached.
     """
-    healthy = [each.path for each in statuses if each.last_tiered_time is not None and not each.consecutive_failures]
+    healthy = [
+        each.path
+        for each in statuses
+        if each.last_tiered_time is not None
+        and each.last_tiered_time > (each.switched_on_time or 0)
+        and not each.consecutive_failures
+    ]
     unchanged = [path for path, records in records_waiting(client, healthy).items() if records == 0]
     if not unchanged:
         return {}

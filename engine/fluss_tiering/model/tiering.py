@@ -100,6 +100,8 @@ class TieringStatus:
             None as above.
         maintenance_expired_snapshots: How many lake snapshots maintenance has removed since then; None as above.
         maintenance_deleted_files: How many files maintenance has deleted since then; None as above.
+        switched_on_time: When the tiering of the table was switched on again after it had been off; None if that was
+            not so since the server started. A Fluss cluster may have made another lake table then.
         interruptions: How many rounds in a row were interrupted since a round last succeeded or failed by itself,
             without those that were cancelled. Only the server knows it; it is 0 for clients.
     """
@@ -124,6 +126,7 @@ class TieringStatus:
     maintenance_rewritten_bytes: int | None = field(default=None, compare=False)
     maintenance_expired_snapshots: int | None = field(default=None, compare=False)
     maintenance_deleted_files: int | None = field(default=None, compare=False)
+    switched_on_time: int | None = field(default=None, compare=False)
     interruptions: int = 0
 
     @property

@@ -99,6 +99,7 @@ def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:
         maintenance_rewritten_bytes=status.maintenance_rewritten_bytes,
         maintenance_expired_snapshots=status.maintenance_expired_snapshots,
         maintenance_deleted_files=status.maintenance_deleted_files,
+        switched_on_time=status.switched_on_time,
     )
 
 
@@ -134,6 +135,7 @@ def status_from_pb(message: pb.PbTableTieringStatus) -> TieringStatus:
         message.maintenance_rewritten_bytes if message.HasField("maintenance_rewritten_bytes") else None,
         message.maintenance_expired_snapshots if message.HasField("maintenance_expired_snapshots") else None,
         message.maintenance_deleted_files if message.HasField("maintenance_deleted_files") else None,
+        message.switched_on_time if message.HasField("switched_on_time") else None,
     )
 
 

@@ -9,8 +9,11 @@ from spark_support import Tiering, named, served
 
 from engine_support import descriptor, new_path
 from fluss_support import FlussCluster
+from fluss_tiering.client import finish_unchanged_tables
+from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import max_round_duration_ms
 from needs import needs
+from waiting import wait_until
 
 OPTION = "fluss.table.datalake.delete-files"
 
@@ -51,3 +54,29 @@ def test_a_table_of_a_cluster_chooses_how_its_rounds_delete(cluster: Tiering) ->
     assert kinds() == {0, 1, 2}
     lake = cluster.spark.table(f"{table.lake_catalog_properties['name']}.{table.path}")
     assert dict(lake.select("id", "name").collect()) == named(range(8), "third")
+
+
+def finished(cluster: Tiering, table: TableInfo) -> bool:
+    """Return whether the table had a round without Spark."""
+    return table.path in finish_unchanged_tables(cluster.client, cluster.client.list_tiering_statuses(table.path))
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_table_that_was_altered_has_a_round_that_looks_at_its_lake_table(cluster: Tiering) -> None:
+    options = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
+    table = cluster.client.create_table(new_path(), descriptor(primary_key=False, properties=options))
+    lake = cluster.name(table)
+    cluster.write(table, named(range(8), "first"))
+    cluster.tier(table, claim_timeout_s=60)
+    wait_until(lambda: finished(cluster, table), describe=lambda: "the table was not due again")
+
+    # Fluss makes an empty lake table when tiering is switched on and there is none of this name.
+    cluster.client.alter_table(table.path, set_properties={"table.datalake.enabled": "false"})
+    cluster.spark.sql(f"ALTER TABLE {lake} RENAME TO {table.path}_before")
+    altered = cluster.client.alter_table(table.path, set_properties={"table.datalake.enabled": "true"})
+    assert cluster.lake_rows(altered) == []
+    assert not finished(cluster, altered)
+    (refused,) = cluster.tier_all(altered, claim_timeout_s=60)
+    assert refused.error is not None
+    assert "does not hold the snapshot" in refused.error

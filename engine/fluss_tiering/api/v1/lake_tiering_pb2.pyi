@@ -626,6 +626,7 @@ class PbTableTieringStatus(_message.Message):
     MAINTENANCE_REWRITTEN_BYTES_FIELD_NUMBER: _builtins.int
     MAINTENANCE_EXPIRED_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     MAINTENANCE_DELETED_FILES_FIELD_NUMBER: _builtins.int
+    SWITCHED_ON_TIME_FIELD_NUMBER: _builtins.int
     status: _builtins.str
     """The status: New, Initialized, Scheduled, Pending, Tiering, Tiered or Failed."""
     tiering_epoch: _builtins.int
@@ -678,6 +679,11 @@ class PbTableTieringStatus(_message.Message):
     """How many lake snapshots maintenance has removed since the server started. It is absent as above."""
     maintenance_deleted_files: _builtins.int
     """How many files maintenance has deleted since the server started. It is absent as above."""
+    switched_on_time: _builtins.int
+    """The time at which the tiering of the table was switched on again after it had been off. A Fluss cluster may have made
+    another lake table then, so the next round has to look at it. It is absent if that was not so since the server
+    started.
+    """
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -705,10 +711,11 @@ class PbTableTieringStatus(_message.Message):
         maintenance_rewritten_bytes: _builtins.int | None = ...,
         maintenance_expired_snapshots: _builtins.int | None = ...,
         maintenance_deleted_files: _builtins.int | None = ...,
+        switched_on_time: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_waiting_since", b"_waiting_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "records_waiting", b"records_waiting", "table_path", b"table_path", "waiting_since", b"waiting_since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_switched_on_time", b"_switched_on_time", "_waiting_since", b"_waiting_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "records_waiting", b"records_waiting", "switched_on_time", b"switched_on_time", "table_path", b"table_path", "waiting_since", b"waiting_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_waiting_since", b"_waiting_since", "consecutive_failures", b"consecutive_failures", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "parked", b"parked", "records_waiting", b"records_waiting", "status", b"status", "status_since", b"status_since", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch", "waiting_since", b"waiting_since"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_switched_on_time", b"_switched_on_time", "_waiting_since", b"_waiting_since", "consecutive_failures", b"consecutive_failures", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "parked", b"parked", "records_waiting", b"records_waiting", "status", b"status", "status_since", b"status_since", "switched_on_time", b"switched_on_time", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch", "waiting_since", b"waiting_since"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__freshness_ms: _TypeAlias = _typing.Literal["freshness_ms"]  # noqa: Y015
     _WhichOneofArgType__freshness_ms: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms"]  # noqa: Y015
@@ -734,6 +741,8 @@ class PbTableTieringStatus(_message.Message):
     _WhichOneofArgType__next_round_time: _TypeAlias = _typing.Literal["_next_round_time", b"_next_round_time"]  # noqa: Y015
     _WhichOneofReturnType__records_waiting: _TypeAlias = _typing.Literal["records_waiting"]  # noqa: Y015
     _WhichOneofArgType__records_waiting: _TypeAlias = _typing.Literal["_records_waiting", b"_records_waiting"]  # noqa: Y015
+    _WhichOneofReturnType__switched_on_time: _TypeAlias = _typing.Literal["switched_on_time"]  # noqa: Y015
+    _WhichOneofArgType__switched_on_time: _TypeAlias = _typing.Literal["_switched_on_time", b"_switched_on_time"]  # noqa: Y015
     _WhichOneofReturnType__waiting_since: _TypeAlias = _typing.Literal["waiting_since"]  # noqa: Y015
     _WhichOneofArgType__waiting_since: _TypeAlias = _typing.Literal["_waiting_since", b"_waiting_since"]  # noqa: Y015
     @_typing.overload
@@ -760,6 +769,8 @@ class PbTableTieringStatus(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__next_round_time) -> _WhichOneofReturnType__next_round_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__records_waiting) -> _WhichOneofReturnType__records_waiting | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__switched_on_time) -> _WhichOneofReturnType__switched_on_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_since) -> _WhichOneofReturnType__waiting_since | None: ...
 

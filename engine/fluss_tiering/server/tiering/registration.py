@@ -161,7 +161,8 @@ class TableRegistration:
     def _registered(
         self, table: TableInfo, options: LakeOptions, state: TieringState, now: int, before: TieringStatus | None
     ) -> TieredTable:
-        return schedule(self._tiered(table, options, first_status(table, state, now, before), now), now)
+        tiered = self._tiered(table, options, first_status(table, state, now, before), now)
+        return schedule(replace(tiered, switched_on_time=None if before is None else now), now)
 
     def _tiered(self, table: TableInfo, options: LakeOptions, status: TieringStatus, now: int) -> TieredTable:
         due_by_freshness = self._policy.due_by_freshness

@@ -48,6 +48,7 @@ class TieredTable:
             On a Fluss cluster it does not: the coordinator says when the table is due.
         due_unchanged: Whether it does so without a backlog too, as every table of Fluss does.
         may_wait: Whether the table has a backlog, or may have one. It is kept in memory only.
+        switched_on_time: When its tiering was switched on again; None if that was not seen. It is kept in memory only.
     """
 
     status: TieringStatus
@@ -58,6 +59,7 @@ class TieredTable:
     due_by_freshness: bool = True
     due_unchanged: bool = False
     may_wait: bool = True
+    switched_on_time: int | None = None
 
     @property
     def running_epoch(self) -> int | None:

@@ -168,6 +168,7 @@ class TieredTables:
             maintenance_rewritten_bytes=_shown_sum(totals.rewritten_bytes) if maintained else None,
             maintenance_expired_snapshots=_shown_sum(totals.expired_snapshots) if maintained else None,
             maintenance_deleted_files=_shown_sum(totals.deleted_files) if maintained else None,
+            switched_on_time=table.switched_on_time,
         )
         return shown
 
