@@ -30,11 +30,16 @@ class LakeSnapshot:
     log_end_offsets: Mapping[TableBucket, int] = field(default_factory=dict)
 
 
+def is_switched_on(table: TableInfo) -> bool:
+    """Return whether the table's options say that it is tiered."""
+    return table.descriptor.properties.get(LAKE_ENABLED.key, LAKE_ENABLED.default).strip().lower() == "true"
+
+
 def nothing_tiered(table: TableInfo) -> FlussTieringError:
     """Return the error of what needs the lake table of a table, if nothing of the table is in the lake."""
     path = table.path
-    if table.descriptor.properties.get(LAKE_ENABLED.key, LAKE_ENABLED.default).strip().lower() == "true":
-        first = f"run `fluss-tiering tier {path}` first"
+    if is_switched_on(table):
+        first = f"run `fluss-tiering tier {path}` first, which also says how to bring a missing lake table back"
     else:
         option = f"{LAKE_ENABLED.key}=true"
         first = f"its tiering is switched off: run `fluss-tiering tables alter {path} --set {option}` first"

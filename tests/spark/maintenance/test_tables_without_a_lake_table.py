@@ -15,7 +15,7 @@ from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOption
 def sentence(path: object) -> str:
     return (
         "nothing of the table is in the lake: no round has tiered it yet, or its lake table was dropped or renamed; "
-        f"run `fluss-tiering tier {path}` first"
+        f"run `fluss-tiering tier {path}` first, which also says how to bring a missing lake table back"
     )
 
 

@@ -9,7 +9,9 @@ from spark_support import Tiering, named, served
 
 from engine_support import descriptor, new_path
 from fluss_support import FlussCluster
+from fluss_tiering.cli.main import app
 from fluss_tiering.client import finish_unchanged_tables
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import max_round_duration_ms
 from needs import needs
@@ -63,7 +65,7 @@ def finished(cluster: Tiering, table: TableInfo) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.system
-def test_a_table_that_was_altered_has_a_round_that_looks_at_its_lake_table(cluster: Tiering) -> None:
+def test_a_table_that_was_switched_on_again_has_a_round_that_looks_at_its_lake_table(cluster: Tiering) -> None:
     options = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
     table = cluster.client.create_table(new_path(), descriptor(primary_key=False, properties=options))
     lake = cluster.name(table)
@@ -72,7 +74,11 @@ def test_a_table_that_was_altered_has_a_round_that_looks_at_its_lake_table(clust
     wait_until(lambda: finished(cluster, table), describe=lambda: "the table was not due again")
 
     # Fluss makes an empty lake table when tiering is switched on and there is none of this name.
-    cluster.client.alter_table(table.path, set_properties={"table.datalake.enabled": "false"})
+    off = cluster.client.alter_table(table.path, set_properties={"table.datalake.enabled": "false"})
+    # The cluster names a lake catalog only for tables that are tiered.
+    assert off.lake_catalog_properties == {}
+    with pytest.raises(FlussTieringError, match="its tiering is switched off"):
+        app(["lake-conf", str(table.path), "--server", cluster.target])
     cluster.spark.sql(f"ALTER TABLE {lake} RENAME TO {table.path}_before")
     altered = cluster.client.alter_table(table.path, set_properties={"table.datalake.enabled": "true"})
     assert cluster.lake_rows(altered) == []

@@ -17,7 +17,7 @@ from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.lake.names import catalog_name
 from fluss_tiering.model.error_text import MASK, is_hidden
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lake import nothing_tiered
+from fluss_tiering.model.lake import is_switched_on, nothing_tiered
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.submit import conf_arguments, spark_conf
 
@@ -51,6 +51,8 @@ def lake_conf(
     """
     with TieringClient(server) as client:
         (info,) = client.get_tables([table])
+        if not info.lake_catalog_properties:
+            raise _without_catalog(info)
         is_tiered = client.lake_snapshot(table) is not None
         is_empty = not is_tiered and _has_empty_lake_table(client, info)
         if is_empty:
@@ -77,6 +79,16 @@ def lake_conf(
     lines = [f"    {key}: {_yaml(value)}" for key, value in sorted(_pyiceberg(properties).items())]
     text = "\n".join(("catalog:", f"  {_yaml(name)}:", *lines))
     output.print_as_it_is(text)
+
+
+def _without_catalog(info: TableInfo) -> FlussTieringError:
+    """Return the error of a table of a cluster that names no lake catalog for it."""
+    why = "" if is_switched_on(info) else ", since its tiering is switched off"
+    return FlussTieringError(
+        ErrorCode.INVALID_TIERING_STATE,
+        f"the Fluss cluster names no lake catalog for {info.path}{why}: expected options table.datalake.*; all tables "
+        f"of a cluster have the same lake catalog, so name a table that is tiered, and read {info.lake_path} there",
+    )
 
 
 def _has_empty_lake_table(client: TieringClient, info: TableInfo) -> bool:
