@@ -239,12 +239,12 @@ def required(field: dict) -> dict:
         (
             {"specs": [{"fields": [{"name": "id_bucket_8", "transform": "bucket[8]", "source-id": 1}]}]},
             "it is partitioned by ['bucket[8](id)'], expected ['bucket[4](id)']",
-            "DROP PARTITION FIELD `id_bucket_8`, then ALTER TABLE db.t ADD PARTITION FIELD bucket(4, id)",
+            "DROP PARTITION FIELD `id_bucket_8`, then ALTER TABLE db.t ADD PARTITION FIELD bucket(4, `id`)",
         ),
         (
             {"specs": [{"fields": []}, KEYED_SPEC]},
             "it is partitioned by [], expected ['bucket[4](id)']",
-            "ALTER TABLE db.t ADD PARTITION FIELD bucket(4, id)",
+            "ALTER TABLE db.t ADD PARTITION FIELD bucket(4, `id`)",
         ),
         ({"others": True}, "some of its files have another partitioning", "rewrite-all => true"),
         ({"version": 1}, "its format version is 1, expected 2 or later", "'format-version' = '2'"),

@@ -119,10 +119,19 @@ def replace_with_another(tiering: Tiering, table: TableInfo) -> None:
     tiering.spark.sql(f"ALTER TABLE {tiering.name(other)} RENAME TO {table.path}")
 
 
+def replace_with_a_copy(tiering: Tiering, table: TableInfo) -> None:
+    """Give the name of a lake table to a copy, which lacks what only rounds need."""
+    name = tiering.name(table)
+    tiering.spark.sql(f"CREATE TABLE {name}_copy USING iceberg AS SELECT * FROM {name}")
+    tiering.spark.sql(f"ALTER TABLE {name} RENAME TO {table.path}_aside")
+    tiering.spark.sql(f"ALTER TABLE {name}_copy RENAME TO {table.path}")
+
+
 # D45
 @pytest.mark.parametrize(
     ("replace", "said"),
     [
+        (replace_with_a_copy, "Tiering has committed nothing to it: if it is another table, rename it away"),
         (drop_and_make, "another lake table has this name now"),
         (replace_with_another, "it holds the rows of the table with the id"),
     ],

@@ -25,7 +25,7 @@ from fluss_tiering.lake.iceberg.java import (
 )
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
 from fluss_tiering.lake.iceberg.metadata.loading import load_table
-from fluss_tiering.lake.iceberg.metadata.own_commits import require_not_replaced
+from fluss_tiering.lake.iceberg.metadata.own_commits import has_commit_of_tiering, require_not_replaced
 from fluss_tiering.lake.iceberg.metadata.unreadable import may_tell_of_metadata, unreadable_metadata
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
@@ -171,6 +171,12 @@ class IcebergCatalogs:
             if error.code is ErrorCode.LAKE_TABLE_MISMATCH:
                 # To alter the lake table of another table, as the error of its layout says, would not help.
                 require_not_replaced(table, handle, name)
+                if not has_commit_of_tiering(handle):
+                    raise FlussTieringError(
+                        error.code,
+                        f"{error.message}. Tiering has committed nothing to it: if it is another table, rename it away "
+                        "instead, and give the right one its name back",
+                    ) from None
             raise
         catalog, identifier = self._located(table)
         return IcebergTable(

@@ -55,6 +55,7 @@ _SYSTEM_TYPES: Final = {
     TIMESTAMP_COLUMN: pa.timestamp("us", "UTC"),
 }
 
+_LOCATION_PROVIDER: Final = "write.location-provider.impl"
 _INDEX_FOLDER: Final = "_key_index"
 """The folder of the key index in that of the table. Who removes orphan files leaves names with an underscore alone."""
 _MAX_PARTITIONS_LOOKED_AT: Final = 64
@@ -356,7 +357,9 @@ class IcebergTable:
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         """Return where Iceberg's location provider places a file with this name."""
-        with lake_errors(f"locate files of the lake table {self._table.lake_path}"):
+        chosen = self._properties.get(_LOCATION_PROVIDER)
+        by = "" if chosen is None else f", whose property {_LOCATION_PROVIDER} is {chosen!r}"
+        with lake_errors(f"locate files of the lake table {self._table.lake_path}{by}"):
             return self._locations.location(bucket, name, tuple(partition_values))
 
     @cached_property

@@ -199,9 +199,21 @@ class _Check:
         if found == wanted:
             return
         columns = ", ".join(map(quoted, sorted(wanted or found)))
+        statement = f"ALTER TABLE {self._name} {'SET' if wanted else 'DROP'} IDENTIFIER FIELDS {columns}"
+        nullable = sorted(
+            field["name"] for field in actual["fields"] if field["name"] in wanted and not field["required"]
+        )
+        if not nullable:
+            self.refuse(
+                f"its identifier fields are {sorted(found)}, expected the primary key {sorted(wanted)}", statement
+            )
         self.refuse(
-            f"its identifier fields are {sorted(found)}, expected the primary key {sorted(wanted)}",
-            f"ALTER TABLE {self._name} {'SET' if wanted else 'DROP'} IDENTIFIER FIELDS {columns}",
+            f"its identifier fields are {sorted(found)}, expected the primary key {sorted(wanted)}, of which Iceberg "
+            f"refuses {nullable} since they can be null",
+            "make them required with PyIceberg, because Spark cannot: with table.update_schema("
+            "allow_incompatible_changes=True) as update: "
+            + "; ".join(f"update.update_column({name!r}, required=True)" for name in nullable),
+            statement,
         )
 
     def spec(self, layout: LakeLayout, partition: Sequence[PartitionField], *, has_key: bool) -> Json:
@@ -230,17 +242,21 @@ class _Check:
         return default
 
     def _repartitioned(self, default: Json, names: Mapping[int, str], partition: Sequence[PartitionField]) -> list[str]:
-        wanted = [(field.transform, field.column) for field in partition]
-        drops = [
-            f"ALTER TABLE {self._name} DROP PARTITION FIELD {quoted(field['name'])}"
-            for field, pair in zip(default["fields"], _fields(default, names), strict=True)
-            if pair not in wanted
-        ]
+        """Return the statements that give the table the expected fields in their order. Iceberg adds at the end."""
+        kept, drops = 0, []
+        for field, pair in zip(default["fields"], _fields(default, names), strict=True):
+            if kept < len(partition) and pair == (partition[kept].transform, partition[kept].column):
+                kept += 1
+            else:
+                drops.append(f"ALTER TABLE {self._name} DROP PARTITION FIELD {quoted(field['name'])}")
         adds = [
             f"ALTER TABLE {self._name} ADD PARTITION FIELD "
-            + (quoted(field.column) if field.num_buckets is None else f"bucket({field.num_buckets}, {field.column})")
-            for field in partition
-            if (field.transform, field.column) not in _fields(default, names)
+            + (
+                quoted(field.column)
+                if field.num_buckets is None
+                else f"bucket({field.num_buckets}, {quoted(field.column)})"
+            )
+            for field in partition[kept:]
         ]
         return drops + adds
 

@@ -32,6 +32,11 @@ _ACCESS: Final = (
     "owner and the rights of both, whether they are immutable (lsattr), and whether their file system is mounted "
     "read-only"
 )
+_NO_ROOM: Final = re.compile(r"\bErrno 28\b")
+_ROOM: Final = (
+    "; expected room for the files of the lake table: look at the free space of the lake's folder, and at quotas"
+)
+"""Our own files on the executor's disk are named by errors of ours, so that this is a file of the lake."""
 
 Job = StageJob | DeleteJob
 
@@ -103,6 +108,12 @@ def failure_of(error: Py4JError | PySparkException) -> FlussTieringError:
     return FlussTieringError(ErrorCode.UNKNOWN, _cause(error))
 
 
+def _what_to_look_at(error: str) -> str:
+    if _NO_ACCESS.search(error):
+        return _ACCESS
+    return _ROOM if _NO_ROOM.search(error) else ""
+
+
 def _cause(error: Py4JError | PySparkException) -> str:
     """Return the innermost reason: our own error, a lost executor, the worker's Python error, or the JVM's message."""
     text = str(error)
@@ -114,7 +125,7 @@ def _cause(error: Py4JError | PySparkException) -> str:
         return "a Spark executor's Python worker died, killed or out of memory: see the executor's log"
     # Not every error is called so: pyarrow's are ArrowInvalid and the like.
     if raised := _TRACEBACK.findall(text) or _PYTHON_ERROR.findall(text):
-        return f"a Spark task failed: {raised[-1]}{_ACCESS if _NO_ACCESS.search(raised[-1]) else ''}"
+        return f"a Spark task failed: {raised[-1]}{_what_to_look_at(raised[-1])}"
     # py4j's first line names only the call.
     if said := _JVM_ERROR.findall(text):
         return f"a Spark job failed: {said[0]}"

@@ -31,6 +31,14 @@ def newest_own_commit(table: TableInfo, handle: JavaObject) -> tuple[int, LakeCo
         return None
 
 
+def has_commit_of_tiering(handle: JavaObject) -> bool:
+    """Return whether a snapshot of a lake table was made by tiering, whichever service it was.
+
+    Errors are those of the JVM.
+    """
+    return any(from_summary(snapshot.summary()) is not None for snapshot in elements(handle.snapshots()))
+
+
 def require_same_table(table: TableInfo, commit: LakeCommit) -> None:
     """Check that a commit is of the table that the lake table is opened for.
 
