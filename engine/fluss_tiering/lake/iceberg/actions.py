@@ -12,7 +12,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.java import iceberg_class, java_session_of, jvm_of
-from fluss_tiering.lake.iceberg.procedures import shuffles_of_its_size
+from fluss_tiering.lake.iceberg.procedures import joins_of_any_size
 from fluss_tiering.lake.shared_folder import local_path
 
 _COUNTS = (
@@ -31,10 +31,11 @@ def expire(spark: SparkSession, table: JavaObject, snapshot_ids: Sequence[int]) 
     Errors are those of the JVM.
     """
     # By age alone, Iceberg would expire others, too.
-    action = spark_actions(spark).expireSnapshots(table).expireOlderThan(0)
+    # Otherwise the driver would hold the names of all files that it deletes.
+    action = spark_actions(spark).expireSnapshots(table).expireOlderThan(0).option("stream-results", "true")
     for snapshot_id in snapshot_ids:
         action = action.expireSnapshotId(snapshot_id)
-    with shuffles_of_its_size(spark):
+    with joins_of_any_size(spark):
         result = action.execute()
     return sum(int(getattr(result, count)()) for count in _COUNTS)
 
@@ -50,7 +51,7 @@ def unreferenced_files(spark: SparkSession, table: JavaObject, location: str, ol
     # Prefix listing alone reaches object stores for which Hadoop has no file system. In folders Hadoop would start `ls`
     # for each file, to find out its rights, and would fail if the file is deleted before that.
     action = action.usePrefixListing(local_path(location) is None)
-    with shuffles_of_its_size(spark):
+    with joins_of_any_size(spark):
         result = action.deleteWith(nothing).execute()
     return sorted(str(each) for each in result.orphanFileLocations())
 
