@@ -231,6 +231,29 @@ def test_exactly_the_named_snapshots_expire_and_their_files_go(spark, tmp_path: 
     assert lake.values("duckdb", "k") == [0, 1, 2]
 
 
+def plans_since(spark: SparkSession, count: int) -> list[str]:
+    """Return the plans of the queries that Spark has run after the first ones."""
+    store = spark._jsparkSession.sharedState().statusStore()
+    executions = store.executionsList()
+    return [executions.apply(number).physicalPlanDescription() for number in range(count, executions.size())]
+
+
+def test_no_join_of_names_of_files_holds_a_side_in_memory(spark, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
+    for number in range(3):
+        lake.commit(lake.batch([{"k": number, "v": "a"}]))
+    opened = lake.open()
+    adaptive, before = spark.conf.get("spark.sql.adaptive.enabled"), len(plans_since(spark, 0))
+
+    expire(spark, opened.java_table, [opened.java_table.currentSnapshot().parentId()])
+    find_orphans(spark, lake.table, lake.open(), timedelta(days=3))
+
+    plans = plans_since(spark, before)
+    assert any("SortMergeJoin" in plan for plan in plans), plans
+    assert not any("Broadcast" in plan or "AdaptiveSparkPlan" in plan for plan in plans)
+    assert spark.conf.get("spark.sql.adaptive.enabled") == adaptive
+
+
 @pytest.mark.parametrize("ending", ["", "/"])
 def test_a_table_into_which_nothing_was_written_has_no_orphans(spark, tmp_path, ending: str):
     properties = {"write.data.path": f"file://{tmp_path}/elsewhere{ending}"}
