@@ -205,6 +205,7 @@ async def test_a_server_leads_while_it_waits_for_the_data_folder(
         await until(lambda: postgres.execute("SELECT valid_until FROM server_leader", one.url) > until_when)
         assert one.replica.is_active
         assert one.replica.waits_for_data_folder
+        assert await one.health() == "NOT_SERVING"
         held = False
         await until(lambda: one.opened)
         await until(lambda: not one.replica.waits_for_data_folder)
@@ -327,7 +328,7 @@ async def test_each_try_to_renew_tells_whether_the_database_can_be_reached(tmp_p
     for problem in (FlussTieringError(ErrorCode.UNAVAILABLE, "away"), None):
         await replica._tried_to_renew(problem)
         assert replica.database_reachable is (problem is None)
-    assert said == [False, False], "it does not lead"
+    assert said == [], "it does not serve yet"
     # Nobody leads, but this server could not take over either. It looks again.
     await replica._follow(None, None)
     assert replica.database_reachable

@@ -83,6 +83,12 @@ class FailoverReplica:
         self._active = AsyncExitStack()
         self.database_reachable = True
         self.waits_for_data_folder = False
+        self._serves = False
+        self._takes_over = "this server is taking over"
+        if settings.fluss:
+            self._takes_over += (
+                f", for which it needs the Fluss cluster at {settings.fluss}: if that takes long, its log says why"
+            )
         self._address = settings.advertised_address or _address(settings.host, listener.port)
         election = Election(self._database, str(uuid.uuid4()), self._address, lease_s)
         self._leadership = Leadership(election, lease_s, monotonic)
@@ -148,7 +154,7 @@ class FailoverReplica:
         while True:
             self._listener.serve(self._standby)
             await self._succession.wait_for_leadership(self._follow)
-            self._standby.follow(None, "this server is taking over")
+            self._standby.follow(None, self._takes_over)
             await self._lead()
 
     async def _lead(self) -> None:
@@ -162,6 +168,7 @@ class FailoverReplica:
                 role = await opening
                 self.waits_for_data_folder = False
                 self._listener.serve(role)
+                self._serves = True
                 await self._renewed(self._leadership.is_valid)
                 logger.info("this server is the active one", generation=self._leadership.generation)
                 self._settled.set()
@@ -170,6 +177,7 @@ class FailoverReplica:
                 finally:
                     # Calls that come from now on wait for the next active server, and so do those that still run.
                     self._listener.serve(self._standby)
+                    self._serves = False
                     role.end_streams()
                     await self._renewed(False)
             await leading
@@ -251,7 +259,9 @@ class FailoverReplica:
 
     async def _tried_to_renew(self, problem: FlussTieringError | None) -> None:
         self._note_database(problem)
-        await self._renewed(self._leadership.is_valid)
+        # A server that leads may not serve yet: it opens the storage, or waits for it.
+        if self._serves:
+            await self._renewed(self._leadership.is_valid)
 
     async def _renewed(self, leads: bool) -> None:
         await self._listener.set_serving(leads)

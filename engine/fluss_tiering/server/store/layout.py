@@ -60,7 +60,8 @@ def check_layout(database: Database) -> None:
             raise FlussTieringError(
                 ErrorCode.UNAVAILABLE,
                 f"{database.name} has the layout {revision or 'of no server yet'}: expected {HEAD}; "
-                "the next active server of this release will migrate it",
+                "the next active server of this release will migrate it. If that takes long, the logs of the servers "
+                "say what they wait for",
             )
         missing = schema.metadata.tables.keys() - set(sa.inspect(connection).get_table_names())
         if missing:
