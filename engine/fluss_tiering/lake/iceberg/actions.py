@@ -53,17 +53,27 @@ def _expire_oldest(jvm: JVMView, table: JavaObject, snapshot_ids: Sequence[int])
     files. Spark's action compares the names of all files of all snapshots, which takes many times as long for a table
     with thousands of them. A file that the oldest snapshot left has removed is deleted when that one expires.
     """
-    if int(table.operations().current().formatVersion()) >= _WITH_VECTORS:
+    metadata, history = table.operations().current(), iceberg_class(jvm, "util.SnapshotUtil")
+    if int(metadata.formatVersion()) >= _WITH_VECTORS:
         # A Puffin file may hold vectors of several data files, and Iceberg would delete it with the first of them.
+        return None
+    if history.currentAncestorIds(table).size() != metadata.snapshots().size():
         return None
     newest = max(int(table.snapshot(each).timestampMillis()) for each in snapshot_ids)
     rule = table.expireSnapshots().expireOlderThan(newest + 1).retainLast(1)
     if {int(snapshot.snapshotId()) for snapshot in rule.apply()} != set(snapshot_ids):
         return None
-    # It takes the names for Iceberg, which would delete one file after the other by itself.
+    # It takes the names of the files, so that Iceberg deletes nothing yet.
     names = jvm.java.util.stream.Stream.builder()
     rule.deleteWith(names).commit()
-    unneeded = names.build().toList()
+    unneeded = jvm.java.util.ArrayList(names.build().toList())
+    # Iceberg goes on if it cannot read the manifests of a snapshot that is left, and would delete them. A manifest that
+    # an expired snapshot and a later one have is also in the oldest one that is left.
+    oldest = table.snapshot(history.currentAncestorIds(table)[-1])
+    needed = jvm.java.util.ArrayList()
+    for manifest in oldest.allManifests(table.io()):
+        needed.add(manifest.path())
+    unneeded.removeAll(needed)
     iceberg_class(jvm, "CatalogUtil").deleteFiles(table.io(), unneeded, "expired", True)
     return int(unneeded.size())
 
