@@ -86,3 +86,11 @@ def test_a_table_that_was_switched_on_again_has_a_round_that_looks_at_its_lake_t
     (refused,) = cluster.tier_all(altered, claim_timeout_s=60)
     assert refused.error is not None
     assert "does not hold the snapshot" in refused.error
+
+    # So tiering is switched on again without a loss: see docs/how-to/connect-a-cluster.md.
+    cluster.spark.sql(f"DROP TABLE {lake}")
+    cluster.spark.sql(f"ALTER TABLE {lake}_before RENAME TO {table.path}")
+    cluster.client.resume_tables([table.path])
+    cluster.write(table, named(range(8, 10), "second"))
+    cluster.tier(altered, claim_timeout_s=60)
+    assert cluster.lake_rows(altered) == sorted((named(range(8), "first") | named(range(8, 10), "second")).items())

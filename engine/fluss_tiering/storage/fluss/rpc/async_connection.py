@@ -98,7 +98,7 @@ class AsyncFlussConnection:
 
     async def close(self) -> None:
         """End the connection. Calls in flight fail."""
-        self._end("it was closed here")
+        self._end("this program closed it, because it ends, or because its server leads no more")
         self._reading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._reading

@@ -84,7 +84,7 @@ class FlussConnection:
 
     def close(self) -> None:
         """End the connection. Calls in flight fail."""
-        self._end("it was closed here")
+        self._end("this program closed it, because it ends, or because its server leads no more")
 
     def _shake_hands(self, credentials: Credentials | None, timeout: float) -> ServedApis:
         deadline = time.monotonic() + timeout

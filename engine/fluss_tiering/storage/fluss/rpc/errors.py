@@ -143,6 +143,8 @@ _ADVICE: Final = {
     FlussError.AUTHENTICATE_EXCEPTION: "; check whether this listener demands SASL/PLAIN, and user and password",
     FlussError.DISK_WRITE_LOCKED: "; free space on the disk of that tablet server, or raise its "
     "server.data-disk.write-limit-ratio",
+    FlussError.LAKE_TABLE_ALREADY_EXIST: "; do not drop the lake table, which holds what was tiered before: "
+    "docs/how-to/connect-a-cluster.md says how to switch tiering on again",
     FlussError.INVALID_BUCKET_ROUTING: "; the number of buckets was changed: try again what was not acknowledged",
     FlussError.STORAGE_BACKPRESSURE_EXCEPTION: "; write less at once, or try again later",
 }
