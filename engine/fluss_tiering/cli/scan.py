@@ -56,6 +56,9 @@ def scan(
     In CSV, NULL is an empty value without quotes, and an empty text is "". Values of TIMESTAMP_LTZ are in UTC and end
     with Z. Bytes are in hexadecimal. Values of ARRAY, MAP and ROW are JSON.
 
+    An Arrow stream has the types that the Python client returns: a TIMESTAMP_LTZ is a timestamp without a time zone,
+    whose values count from the epoch in UTC.
+
     JSON has no numbers for NaN and infinities: they are the texts "NaN", "Infinity" and "-Infinity".
     """
     from fluss_tiering.cli.row_files import rows  # noqa: PLC0415 - pyarrow, for this command only
