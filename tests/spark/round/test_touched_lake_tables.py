@@ -131,7 +131,10 @@ def replace_with_a_copy(tiering: Tiering, table: TableInfo) -> None:
 @pytest.mark.parametrize(
     ("replace", "said"),
     [
-        (replace_with_a_copy, "Tiering has committed nothing to it: if it is another table, rename it away"),
+        (
+            replace_with_a_copy,
+            "if it is another one, rename it away and give the right one its name back. Otherwise rounds cannot write",
+        ),
         (drop_and_make, "another lake table has this name now"),
         (replace_with_another, "it holds the rows of the table with the id"),
     ],

@@ -174,8 +174,8 @@ class IcebergCatalogs:
                 if not has_commit_of_tiering(handle):
                     raise FlussTieringError(
                         error.code,
-                        f"{error.message}. Tiering has committed nothing to it: if it is another table, rename it away "
-                        "instead, and give the right one its name back",
+                        f"tiering has committed nothing to the lake table {name}: if it is another one, rename it away "
+                        f"and give the right one its name back. Otherwise {error.message}",
                     ) from None
             raise
         catalog, identifier = self._located(table)

@@ -213,6 +213,8 @@ def test_a_watchdog_spares_a_process_that_got_the_number_of_another() -> None:
         watchdog.watch(ended.pid)
         ended.kill()
         ended.wait()
+        # The kernel tells the time of a start in hundredths of a second, by which the watchdog knows a process.
+        time.sleep(0.02)
         next_after.write_text(str(ended.pid - 1))
         with subprocess.Popen(["sleep", "600"]) as other:
             if other.pid == ended.pid:
