@@ -22,7 +22,7 @@ from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.plural import counted
 
-_SNAPSHOTS_AT_ONCE: Final = 50
+_SNAPSHOTS_AT_ONCE: Final = 100
 """How many snapshots one commit expires, if the expiry may have to end early. Each commit reads manifests of all
 snapshots that are left, to find the files that only its own snapshots need."""
 
