@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 from lake_support import Lake
 from pyspark.sql import SparkSession
 
+from fluss_tiering.lake.iceberg import actions
 from fluss_tiering.lake.iceberg.actions import expire
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.orphans import check_grace, find_orphans
@@ -229,6 +234,63 @@ def test_exactly_the_named_snapshots_expire_and_their_files_go(spark, tmp_path: 
     assert deleted >= 1, "at least its list of manifests"
     assert [each.snapshotId() for each in lake.open().java_table.snapshots()] == ids[1:]
     assert lake.values("duckdb", "k") == [0, 1, 2]
+
+
+class ReadableAgain:
+    """A lake table whose lists of manifests can be read again as soon as somebody asks for a snapshot that is left."""
+
+    def __init__(self, table: Any, expired: Collection[int]) -> None:
+        self.java = table
+        self._expired = expired
+        self._lists = {
+            path: path.read_bytes()
+            for snapshot in table.snapshots()
+            for path in [Path(urlparse(snapshot.manifestListLocation()).path)]
+            if snapshot.snapshotId() not in expired
+        }
+        for path, whole in self._lists.items():
+            path.write_bytes(whole[:100])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.java, name)
+
+    def snapshot(self, snapshot_id: int) -> Any:
+        if snapshot_id not in self._expired:
+            for path, whole in self._lists.items():
+                path.write_bytes(whole)
+        return self.java.snapshot(snapshot_id)
+
+
+def planned_files(table: Any, snapshot_id: int) -> int:
+    """Return the number of data files that a scan of a snapshot reads."""
+    files, count = table.newScan().useSnapshot(snapshot_id).planFiles().iterator(), 0
+    while files.hasNext():
+        files.next()
+        count += 1
+    return count
+
+
+def test_manifests_that_a_snapshot_needs_stay_if_iceberg_could_not_read_its_list(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
+    for number in range(4):
+        lake.commit(lake.batch([{"k": number, "v": "a"}]))
+    java = lake.open().java_table
+    first, second, *left = (snapshot.snapshotId() for snapshot in java.snapshots())
+    table, found = ReadableAgain(java, [first, second]), actions.iceberg_class
+
+    def iceberg_class(jvm: Any, name: str) -> Any:
+        real = found(jvm, name)
+        if name != "util.SnapshotUtil":
+            return real
+        return SimpleNamespace(currentAncestorIds=lambda _table: real.currentAncestorIds(java))
+
+    monkeypatch.setattr(actions, "iceberg_class", iceberg_class)
+    assert expire(spark, table, [first, second]) >= 2, "their lists of manifests"
+    assert [each.snapshotId() for each in lake.open().java_table.snapshots()] == left
+    assert [planned_files(lake.open().java_table, each) for each in left] == [3, 4]
+    assert lake.values("duckdb", "k") == [0, 1, 2, 3]
 
 
 def plans_since(spark: SparkSession, count: int) -> list[str]:
