@@ -61,13 +61,11 @@ class _Tables:
         return TablePath("bench", f"by_{way}")
 
     def create(self, way: str) -> None:
-        descriptor = rows.descriptor(primary_key=True, num_buckets=_BUCKETS)
-        descriptor.properties.update(  # type: ignore[attr-defined]
-            {
-                "table.datalake.delete-files": _EQUALITY if way == _EQUALITY else "position",
-                "iceberg.format-version": "3" if way == _VECTORS else "2",
-            }
-        )
+        options = {
+            "table.datalake.delete-files": _EQUALITY if way == _EQUALITY else "position",
+            "iceberg.format-version": "3" if way == _VECTORS else "2",
+        }
+        descriptor = rows.descriptor(primary_key=True, num_buckets=_BUCKETS, options=options)
         self.client.create_table(self.path(way), descriptor)
 
     def tier(self, way: str) -> float:

@@ -91,9 +91,11 @@ def measure(scale: float, folder: Path | None = None) -> Iterator[Figure]:
         file = Path(used, "progress.json")
         progress = _Progress.of(file, rounds, keys)
         if not file.exists():
-            descriptor = rows.descriptor(primary_key=True, num_buckets=_BUCKETS)
-            descriptor.properties["table.datalake.delete-files"] = "position"  # type: ignore[index]
-            descriptor.properties["iceberg.history.expire.max-snapshot-age-ms"] = _SNAPSHOT_AGE_MS  # type: ignore[index]
+            options = {
+                "table.datalake.delete-files": "position",
+                "iceberg.history.expire.max-snapshot-age-ms": _SNAPSHOT_AGE_MS,
+            }
+            descriptor = rows.descriptor(primary_key=True, num_buckets=_BUCKETS, options=options)
             client.create_table(_PATH, descriptor)
             write(client, _PATH, WriteKind.UPSERT, rows.batches(0, keys))
             tier(target, spark, _PATH)

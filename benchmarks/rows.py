@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -25,14 +26,19 @@ _COLUMNS: Final = (
 )
 
 
-def descriptor(*, primary_key: bool, num_buckets: int = 4) -> TableDescriptor:
-    """Describe a table of these rows. Its freshness is so long that only the benchmark's own claims start rounds."""
+def descriptor(
+    *, primary_key: bool, num_buckets: int = 4, options: Mapping[str, str] = MappingProxyType({})
+) -> TableDescriptor:
+    """Describe a table of these rows with further options.
+
+    Its freshness is so long that only the benchmark's own claims start rounds.
+    """
     return TableDescriptor(
         columns=tuple(Column(name, DataType.parse(text)) for name, text in _COLUMNS),
         primary_key=("id",) if primary_key else (),
         bucket_keys=("id",) if primary_key else (),
         num_buckets=num_buckets,
-        properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1d"},
+        properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1d", **options},
     )
 
 

@@ -31,7 +31,10 @@ class LakeSnapshot:
 
 
 def is_switched_on(table: TableInfo) -> bool:
-    """Return whether the table's options say that it is tiered."""
+    """Return whether the table's options say that it is tiered. A value that is neither true nor false does not.
+
+    `is_set` refuses such a value, and its error would stand in place of the one that asks.
+    """
     return table.descriptor.properties.get(LAKE_ENABLED.key, LAKE_ENABLED.default).strip().lower() == "true"
 
 

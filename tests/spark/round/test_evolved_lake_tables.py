@@ -65,6 +65,12 @@ def java_table(tiering: Tiering, table: TableInfo) -> JavaObject:
     return IcebergCatalogs(tiering.spark).find_table(table).java_table
 
 
+def unchecked(tiering: Tiering, table: TableInfo) -> JavaObject:
+    """Return the lake table whether or not rounds can write to it."""
+    spark = tiering.spark
+    return spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, tiering.name(table))
+
+
 # D53
 def test_changes_that_are_no_obstacle(tiering: Tiering, table: TableInfo):
     for change in (
@@ -137,10 +143,7 @@ def test_another_partitioning_is_left_alone_in_a_log_table_and_refused_with_a_pr
     catalog = table.lake_catalog_properties["name"]
     rewrite = f"CALL {catalog}.system.rewrite_data_files(table => '{table.path}', options => map('rewrite-all', 'true'"
     tiering.spark.sql(f"{rewrite}))")
-    unchecked = tiering.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-        tiering.spark._jsparkSession, tiering.name(table)
-    )
-    unchecked.updateSpec().removeField("name").commit()
+    unchecked(tiering, table).updateSpec().removeField("name").commit()
 
     error = refused(tiering, table)
 
@@ -170,12 +173,12 @@ def test_a_dropped_partition_field_comes_back_in_its_place(tiering: Tiering) -> 
     error = refused(tiering, table)
 
     iceberg = tiering.spark._jvm.org.apache.iceberg
-    unchecked = iceberg.spark.Spark3Util.loadIcebergTable(tiering.spark._jsparkSession, tiering.name(table))
+    opened = unchecked(tiering, table)
     statements = re.findall(r"(DROP|ADD) PARTITION FIELD (?:`(\w+)`|bucket\((\d+), `(\w+)`\))", error)
     assert [each[0] for each in statements] == ["DROP", "ADD", "ADD"]
     # The tests have no SQL extensions of Iceberg.
     for verb, field, buckets, column in statements:
-        update = unchecked.updateSpec()
+        update = opened.updateSpec()
         if verb == "DROP":
             update.removeField(field).commit()
         elif field:
@@ -199,9 +202,6 @@ def test_a_key_that_can_be_null_becomes_required_as_the_error_says(tiering: Tier
     opened = load_catalog(properties.pop("name"), **properties).load_table(str(table.path))
     with_statement, update = re.search(r"(with table\.update_schema\(.*?\) as update:) (.*?), then ", error).groups()
     exec(f"{with_statement}\n    {update}", {"table": opened})
-    unchecked = tiering.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-        tiering.spark._jsparkSession, tiering.name(table)
-    )
     assert "SET IDENTIFIER FIELDS `id`" in error
-    unchecked.updateSchema().setIdentifierFields(["id"]).commit()
+    unchecked(tiering, table).updateSchema().setIdentifierFields(["id"]).commit()
     goes_on(tiering, table)

@@ -12,12 +12,11 @@ from typing import Final
 from py4j.java_gateway import JavaObject, JVMView
 from pyspark.sql import SparkSession
 
+from fluss_tiering.lake.iceberg.deletes import FIRST_WITH_VECTORS
 from fluss_tiering.lake.iceberg.java import iceberg_class, java_session_of, jvm_of
 from fluss_tiering.lake.iceberg.procedures import joins_of_any_size
 from fluss_tiering.lake.shared_folder import local_path
 
-_WITH_VECTORS: Final = 3
-"""The first format version that has deletion vectors."""
 _COUNTS: Final = (
     "deletedDataFilesCount",
     "deletedEqualityDeleteFilesCount",
@@ -54,7 +53,7 @@ def _expire_oldest(jvm: JVMView, table: JavaObject, snapshot_ids: Sequence[int])
     with thousands of them. A file that the oldest snapshot left has removed is deleted when that one expires.
     """
     metadata, history = table.operations().current(), iceberg_class(jvm, "util.SnapshotUtil")
-    if int(metadata.formatVersion()) >= _WITH_VECTORS:
+    if int(metadata.formatVersion()) >= FIRST_WITH_VECTORS:
         # A Puffin file may hold vectors of several data files, and Iceberg would delete it with the first of them.
         return None
     if history.currentAncestorIds(table).size() != metadata.snapshots().size():
@@ -70,7 +69,7 @@ def _expire_oldest(jvm: JVMView, table: JavaObject, snapshot_ids: Sequence[int])
     # Iceberg goes on if it cannot read the manifests of a snapshot that is left, and would delete them. A manifest that
     # an expired snapshot and a later one have is also in the oldest one that is left.
     oldest = table.snapshot(history.currentAncestorIds(table)[-1])
-    needed = jvm.java.util.ArrayList()
+    needed = jvm.java.util.HashSet()
     for manifest in oldest.allManifests(table.io()):
         needed.add(manifest.path())
     unneeded.removeAll(needed)

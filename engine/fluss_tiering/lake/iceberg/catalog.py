@@ -25,7 +25,7 @@ from fluss_tiering.lake.iceberg.java import (
 )
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
 from fluss_tiering.lake.iceberg.metadata.loading import load_table
-from fluss_tiering.lake.iceberg.metadata.own_commits import has_commit_of_tiering, require_not_replaced
+from fluss_tiering.lake.iceberg.metadata.own_commits import explained_layout
 from fluss_tiering.lake.iceberg.metadata.unreadable import may_tell_of_metadata, unreadable_metadata
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
@@ -168,16 +168,10 @@ class IcebergCatalogs:
             expected, partition = schema_json(table.descriptor, clean=clean), partition_of(table, clean=clean)
             spec = check_layout(name, layout, expected, partition)
         except FlussTieringError as error:
-            if error.code is ErrorCode.LAKE_TABLE_MISMATCH:
-                # To alter the lake table of another table, as the error of its layout says, would not help.
-                require_not_replaced(table, handle, name)
-                if not has_commit_of_tiering(handle):
-                    raise FlussTieringError(
-                        error.code,
-                        f"tiering has committed nothing to the lake table {name}: if it is another one, rename it away "
-                        f"and give the right one its name back. Otherwise {error.message}",
-                    ) from None
-            raise
+            if error.code is not ErrorCode.LAKE_TABLE_MISMATCH:
+                raise
+            # To alter the lake table of another table, as the error of its layout says, would not help.
+            raise explained_layout(table, handle, name, error) from None
         catalog, identifier = self._located(table)
         return IcebergTable(
             jvm_of(self._spark), table, handle, layout.schema, spec, reload=lambda: catalog.loadTable(identifier)

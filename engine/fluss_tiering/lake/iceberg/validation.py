@@ -200,19 +200,17 @@ class _Check:
             return
         columns = ", ".join(map(quoted, sorted(wanted or found)))
         statement = f"ALTER TABLE {self._name} {'SET' if wanted else 'DROP'} IDENTIFIER FIELDS {columns}"
+        difference = f"its identifier fields are {sorted(found)}, expected the primary key {sorted(wanted)}"
         nullable = sorted(
             field["name"] for field in actual["fields"] if field["name"] in wanted and not field["required"]
         )
         if not nullable:
-            self.refuse(
-                f"its identifier fields are {sorted(found)}, expected the primary key {sorted(wanted)}", statement
-            )
+            self.refuse(difference, statement)
+        updates = "; ".join(f"update.update_column({name!r}, required=True)" for name in nullable)
         self.refuse(
-            f"its identifier fields are {sorted(found)}, expected the primary key {sorted(wanted)}, of which Iceberg "
-            f"refuses {nullable} since they can be null",
+            f"{difference}, of which Iceberg refuses {nullable} since they can be null",
             "make them required with PyIceberg, because Spark cannot: with table.update_schema("
-            "allow_incompatible_changes=True) as update: "
-            + "; ".join(f"update.update_column({name!r}, required=True)" for name in nullable),
+            f"allow_incompatible_changes=True) as update: {updates}",
             statement,
         )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
 from fluss_tiering.lake.iceberg.deletes import (
+    FIRST_WITH_VECTORS,
     DeletePlace,
     PositionDeletes,
     is_shared,
@@ -18,9 +18,6 @@ from fluss_tiering.lake.iceberg.deletes import (
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.key_index import Matches
 from fluss_tiering.lake.protocol import LakeFile, LiveDataFile
-
-_WITH_VECTORS: Final = 3
-"""The first format version that has deletion vectors, and no new position delete files."""
 
 
 class FoundRows:
@@ -57,7 +54,7 @@ class FoundRows:
         for location, vector in self._rows.items():
             vector.remove(present[location].everything())
         deletes = PositionDeletes.of({each: vector for each, vector in self._rows.items() if len(vector)})
-        if self._format_version >= _WITH_VECTORS:
+        if self._format_version >= FIRST_WITH_VECTORS:
             return write_vectors(self._place, deletes, present)
         return write_position_deletes(self._place, deletes, present)
 
@@ -66,7 +63,7 @@ class FoundRows:
 
         Vectors leave shared delete files as they are.
         """
-        if self._format_version >= _WITH_VECTORS:
+        if self._format_version >= FIRST_WITH_VECTORS:
             return list(self._rows)
         shared = {file.location for location in self._rows for file in self._deletes_of(location) if is_shared(file)}
         others = (

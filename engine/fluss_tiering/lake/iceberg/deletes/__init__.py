@@ -11,9 +11,10 @@ from fluss_tiering.lake.iceberg.deletes.planned_files import live_data_files
 from fluss_tiering.lake.iceberg.deletes.position_files import write_position_deletes
 from fluss_tiering.lake.iceberg.deletes.positions import PositionDeletes
 from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes, can_be_read, is_shared, present_deletes
-from fluss_tiering.lake.iceberg.deletes.vectors import write_vectors
+from fluss_tiering.lake.iceberg.deletes.vectors import FIRST_WITH_VECTORS, write_vectors
 
 __all__ = [
+    "FIRST_WITH_VECTORS",
     "DeletePlace",
     "PositionDeletes",
     "PresentDeletes",

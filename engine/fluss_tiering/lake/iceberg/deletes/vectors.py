@@ -7,6 +7,7 @@ files takes a part of one vector for another one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from pyarrow import fs
 
@@ -17,6 +18,9 @@ from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes
 from fluss_tiering.lake.iceberg.deletes.puffin import PuffinWriter
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, VectorPlace
+
+FIRST_WITH_VECTORS: Final = 3
+"""The first format version that has deletion vectors, and no new position delete files."""
 
 
 def write_vectors(

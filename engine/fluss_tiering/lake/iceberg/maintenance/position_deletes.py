@@ -17,12 +17,11 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.actions import spark_actions
+from fluss_tiering.lake.iceberg.deletes import FIRST_WITH_VECTORS
 from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
 from fluss_tiering.lake.iceberg.maintenance.rewrites import PartitionValues, in_partitions, partition_values
 from fluss_tiering.lake.iceberg.procedures import shuffles_of_its_size
 
-_WITH_VECTORS: Final = 3
-"""The first format version that has deletion vectors. Rewrites of data files leave none of these behind."""
 _ALL: Final = {"rewrite-all": "true"}
 
 
@@ -59,7 +58,8 @@ def mergeable_deletes(spark: SparkSession, table: JavaObject, least_saved: int) 
         table: Iceberg's table object, which has a snapshot.
         least_saved: How many files fewer are worth a rewrite of deletes that apply.
     """
-    if int(table.operations().current().formatVersion()) >= _WITH_VECTORS or len(table.specs()) != 1:
+    # Rewrites of data files leave no deletion vectors behind.
+    if int(table.operations().current().formatVersion()) >= FIRST_WITH_VECTORS or len(table.specs()) != 1:
         return []
     jvm = jvm_of(spark)
     planner = iceberg_class(jvm, "actions.BinPackRewritePositionDeletePlanner")(table)

@@ -31,14 +31,6 @@ def newest_own_commit(table: TableInfo, handle: JavaObject) -> tuple[int, LakeCo
         return None
 
 
-def has_commit_of_tiering(handle: JavaObject) -> bool:
-    """Return whether a snapshot of a lake table was made by tiering, whichever service it was.
-
-    Errors are those of the JVM.
-    """
-    return any(from_summary(snapshot.summary()) is not None for snapshot in elements(handle.snapshots()))
-
-
 def require_same_table(table: TableInfo, commit: LakeCommit) -> None:
     """Check that a commit is of the table that the lake table is opened for.
 
@@ -55,34 +47,44 @@ def require_same_table(table: TableInfo, commit: LakeCommit) -> None:
         )
 
 
-def require_not_replaced(table: TableInfo, handle: JavaObject, name: str) -> None:
-    """Check that a lake table whose columns do not fit was only altered.
+def explained_layout(table: TableInfo, handle: JavaObject, name: str, error: FlussTieringError) -> FlussTieringError:
+    """Return the error of a lake table whose columns do not fit, or the error of one that was not only altered.
 
     Args:
         table: The table that the lake table is opened for.
         handle: Iceberg's table object.
         name: The name of the lake table in Spark SQL.
+        error: What does not fit, and the statement that mends it. The statement would not bring the rows of the rounds
+            back if somebody has replaced the lake table, or if it is another one.
 
     Raises:
-        FlussTieringError: LAKE_TABLE_MISMATCH if it holds the rows of another table, or if somebody has replaced it, so
-            that statements which alter it would not bring the rows of the rounds back.
+        FlussTieringError: LAKE_TABLE_MISMATCH if the lake table holds the rows of another table; STORAGE if its
+            history cannot be read.
     """
     if newest_own_commit(table, handle) is not None:
-        return
+        return error
     with lake_errors(f"read the history of the lake table {table.lake_path}"):
-        own = [
-            int(snapshot.snapshotId())
+        commits = {
+            int(snapshot.snapshotId()): commit
             for snapshot in elements(handle.snapshots())
-            if isinstance(from_summary(snapshot.summary()), LakeCommit)
-        ]
+            if (commit := from_summary(snapshot.summary())) is not None
+        }
+    own = [snapshot_id for snapshot_id, commit in commits.items() if isinstance(commit, LakeCommit)]
     if own:
         query = f"SELECT file FROM {name}.metadata_log_entries WHERE latest_snapshot_id = {own[-1]}"  # noqa: S608
-        raise mismatch(
+        return mismatch(
             table,
             f"it was replaced, for example by CREATE OR REPLACE TABLE, after the snapshot {own[-1]} of the last round",
             f"find the metadata file from before: {query}. Then rename the table away, and register this file under "
             "its name with Spark's procedure register_table",
         )
+    if commits:
+        return error
+    return FlussTieringError(
+        error.code,
+        f"tiering has committed nothing to the lake table {name}: if it is another one, rename it away and give the "
+        f"right one its name back. Otherwise {error.message}",
+    )
 
 
 def mismatch(table: TableInfo, difference: str, remedy: str) -> FlussTieringError:

@@ -10,7 +10,14 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.api_keys import ServedApis
 from fluss_tiering.storage.fluss.rpc.call import Call
-from fluss_tiering.storage.fluss.rpc.correlation import RequestCorrelator, lost, no_greeting, silent, unreachable
+from fluss_tiering.storage.fluss.rpc.correlation import (
+    CLOSED,
+    RequestCorrelator,
+    lost,
+    no_greeting,
+    silent,
+    unreachable,
+)
 from fluss_tiering.storage.fluss.rpc.frames import (
     MAX_FIRST_FRAME_BYTES,
     MAX_FRAME_BYTES,
@@ -98,7 +105,7 @@ class AsyncFlussConnection:
 
     async def close(self) -> None:
         """End the connection. Calls in flight fail."""
-        self._end("this program closed it, because it ends, or because its server leads no more")
+        self._end(CLOSED)
         self._reading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._reading

@@ -6,7 +6,7 @@ There is no I/O here: blocking and asyncio connections use the same code.
 from __future__ import annotations
 
 import itertools
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from fluss_tiering.storage.fluss.rpc.api_keys import ServedApis
 from fluss_tiering.storage.fluss.rpc.call import Call
@@ -87,6 +87,10 @@ class RequestCorrelator(Generic[FutureT]):
             answered = self._waiting.pop(number, None)
             if answered is not None and not answered.done():
                 answered.set_exception(lost(self._server, why))
+
+
+CLOSED: Final = "this program closed it, because it ends, or because its server leads no more"
+"""Why a connection ended that was not lost."""
 
 
 def lost(server: str, why: str) -> FlussConnectionError:
