@@ -43,6 +43,7 @@ from fluss_tiering.spark.round.result import TableResult
 from fluss_tiering.spark.round.round import RoundServices
 from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
 from fluss_tiering.spark.startup.interrupts import ended_by_sigterm
+from fluss_tiering.spark.startup.local_folders import LocalFolders
 from fluss_tiering.spark.startup.rights import check_may_tier
 from fluss_tiering.spark.startup.session import own_session, under_spark_submit
 from fluss_tiering.spark.startup.shipping import shipped
@@ -130,7 +131,8 @@ class _Application:
             spark = stack.enter_context(own_session(options.master, driver_jvm_conf()))
             warm_up(spark)
         context = spark.sparkContext
-        stack.enter_context(shipped(context))
+        archive = stack.enter_context(shipped(context))
+        self._local_folders = LocalFolders(context, archive)
         self._options = options
         self._client = client
         self._stack = stack
@@ -227,7 +229,13 @@ class _Application:
 
         return self._stack.enter_context(
             BackgroundMaintenance(
-                self._client, self._services.spark, options.tables, limits, interval_s=interval_s, hear=hear
+                self._client,
+                self._services.spark,
+                options.tables,
+                limits,
+                interval_s=interval_s,
+                hear=hear,
+                ready=self._local_folders.restore,
             )
         )
 
@@ -241,6 +249,7 @@ class _Application:
             driver=self._driver,
             stopped=self._stopped,
             spark_ended=self._spark_ended,
+            ready=self._local_folders.restore,
         )
 
     def _spark_ended(self) -> bool:

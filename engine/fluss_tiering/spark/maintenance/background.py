@@ -37,6 +37,7 @@ class BackgroundMaintenance(Closing):
         limits: What is worth doing, and how much of it is done at once.
         interval_s: How long a table is left alone after it was maintained, in seconds.
         hear: Takes the result of each maintenance that changed something, in the thread of the maintenance.
+        ready: Is called before each maintenance. An error that it raises ends this one.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class BackgroundMaintenance(Closing):
         *,
         interval_s: float,
         hear: Callable[[Maintenance], None] = lambda done: None,
+        ready: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._spark = spark
@@ -55,6 +57,7 @@ class BackgroundMaintenance(Closing):
         self._limits = limits
         self._interval_s = interval_s
         self._hear = hear
+        self._ready = ready
         self._thread: threading.Thread | None = None
         self._interruption = Interruption()
         self._next_look = 0.0
@@ -88,6 +91,7 @@ class BackgroundMaintenance(Closing):
     def _run(self, interruption: Interruption) -> None:
         try:
             for table, steps in self._due():
+                self._ready()
                 self._maintain(table, steps, interruption)
                 if interruption.is_asked:
                     # The rest is due when the application has nothing to do again.
