@@ -128,6 +128,7 @@ def test_older_metadata_that_cannot_be_read_proves_nothing(catalogs: IcebergCata
 
 def test_the_files_of_a_table_are_counted(spark, tmp_path):
     lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
+    assert file_counts(lake.open().java_table) == FileCounts(0, 0, 0, 0, 0)
     first = lake.commit(lake.batch([{"k": 1, "v": "a"}]), lake.batch([{"k": 2, "v": "b"}]), apart=True)
     second = lake.commit(lake.batch([{"k": 1, "v": "c"}]), upsert=True)
 
