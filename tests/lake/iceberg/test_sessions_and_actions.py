@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -236,8 +236,8 @@ def test_exactly_the_named_snapshots_expire_and_their_files_go(spark, tmp_path: 
     assert lake.values("duckdb", "k") == [0, 1, 2]
 
 
-class ReadableAgain:
-    """A lake table whose lists of manifests can be read again as soon as somebody asks for a snapshot that is left."""
+class UnreadableLater:
+    """A lake table whose lists of manifests cannot be read any more once somebody has read one that is left."""
 
     def __init__(self, table: Any, expired: Collection[int]) -> None:
         self.java = table
@@ -248,17 +248,31 @@ class ReadableAgain:
             for path in [Path(urlparse(snapshot.manifestListLocation()).path)]
             if snapshot.snapshotId() not in expired
         }
-        for path, whole in self._lists.items():
-            path.write_bytes(whole[:100])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.java, name)
 
     def snapshot(self, snapshot_id: int) -> Any:
-        if snapshot_id not in self._expired:
+        snapshot = self.java.snapshot(snapshot_id)
+        if snapshot_id in self._expired:
+            return snapshot
+
+        def manifests(io: Any) -> Any:
+            found = snapshot.allManifests(io)
             for path, whole in self._lists.items():
-                path.write_bytes(whole)
-        return self.java.snapshot(snapshot_id)
+                path.write_bytes(whole[:100])
+            return found
+
+        return SimpleNamespace(
+            allManifests=manifests,
+            removedDataFiles=snapshot.removedDataFiles,
+            removedDeleteFiles=snapshot.removedDeleteFiles,
+        )
+
+    def mend(self) -> None:
+        for path, whole in self._lists.items():
+            assert path.read_bytes() == whole[:100]
+            path.write_bytes(whole)
 
 
 def planned_files(table: Any, snapshot_id: int) -> int:
@@ -278,7 +292,7 @@ def test_manifests_that_a_snapshot_needs_stay_if_iceberg_could_not_read_its_list
         lake.commit(lake.batch([{"k": number, "v": "a"}]))
     java = lake.open().java_table
     first, second, *left = (snapshot.snapshotId() for snapshot in java.snapshots())
-    table, found = ReadableAgain(java, [first, second]), actions.iceberg_class
+    table, found = UnreadableLater(java, [first, second]), actions.iceberg_class
 
     def iceberg_class(jvm: Any, name: str) -> Any:
         real = found(jvm, name)
@@ -288,9 +302,55 @@ def test_manifests_that_a_snapshot_needs_stay_if_iceberg_could_not_read_its_list
 
     monkeypatch.setattr(actions, "iceberg_class", iceberg_class)
     assert expire(spark, table, [first, second]) >= 2, "their lists of manifests"
+    table.mend()
     assert [each.snapshotId() for each in lake.open().java_table.snapshots()] == left
     assert [planned_files(lake.open().java_table, each) for each in left] == [3, 4]
     assert lake.values("duckdb", "k") == [0, 1, 2, 3]
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+@pytest.mark.parametrize("spoil", [truncate, Path.unlink])
+@pytest.mark.parametrize("what", ["manifest list", "manifest"])
+def test_nothing_expires_if_the_newest_snapshot_cannot_be_read(
+    spark: Any, tmp_path: Path, what: str, spoil: Callable[[Path], None]
+) -> None:
+    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
+    for number in range(3):
+        lake.commit(lake.batch([{"k": number, "v": "a"}]))
+    table = lake.open().java_table
+    first, second, newest = (snapshot.snapshotId() for snapshot in table.snapshots())
+    # The table has read it before.
+    (manifest,) = (each for each in table.currentSnapshot().allManifests(table.io()) if each.snapshotId() == newest)
+    location = table.currentSnapshot().manifestListLocation() if what == "manifest list" else manifest.path()
+    spoil(Path(urlparse(location).path))
+    files = {path for path in tmp_path.rglob("*") if path.is_file()}
+
+    with pytest.raises(FlussTieringError, match=f"the {what} {location} is ") as refused:
+        expire(spark, table, [first, second])
+
+    assert refused.value.code is ErrorCode.CORRUPT_DATA
+    assert [each.snapshotId() for each in lake.open().java_table.snapshots()] == [first, second, newest]
+    assert [planned_files(lake.open().java_table, each) for each in (first, second)] == [1, 2]
+    assert files == {path for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_files_that_the_oldest_snapshot_left_has_removed_go_at_once(spark: Any, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
+    lake.commit(lake.batch([{"k": 1, "v": "a"}]))
+    lake.commit(lake.batch([{"k": 2, "v": "a"}]))
+    spark.sql(f"DELETE FROM {lake.name}.db.t WHERE k = 1")
+    table = lake.open().java_table
+    first, second, _third = (snapshot.snapshotId() for snapshot in table.snapshots())
+    assert len(list(tmp_path.rglob("*.parquet"))) == 2
+    expire(spark, table, [first])
+    assert len(list(tmp_path.rglob("*.parquet"))) == 2, "the second one needs both"
+
+    assert expire(spark, lake.open().java_table, [second]) == 3, "a data file, a manifest and a list of manifests"
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
+    assert lake.values("duckdb", "k") == [2]
 
 
 def plans_since(spark: SparkSession, count: int) -> list[str]:

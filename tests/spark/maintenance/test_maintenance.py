@@ -232,11 +232,14 @@ def test_expiry_leaves_the_newest_snapshot_and_rounds_go_on(tiering: Tiering):
     assert equal(tiering, table)
 
 
-def test_an_expiry_that_is_broken_off_says_what_it_has_done(tiering: Tiering):
-    table = tiering.table()
+@pytest.mark.parametrize(("damaged", "version"), [("newest", "2"), ("newest", "3"), ("oldest", "2"), ("oldest", "3")])
+def test_an_expiry_beside_a_damaged_snapshot_says_what_it_has_done(tiering: Tiering, damaged: str, version: str):
+    table = tiering.table(properties={"iceberg.format-version": version})
     rounds(tiering, table, 3)
-    lake = IcebergCatalogs(tiering.spark).open_table(table)
-    manifest_list = Path(urlparse(lake.java_table.currentSnapshot().manifestListLocation()).path)
+    before = ids(tiering, table)
+    java = IcebergCatalogs(tiering.spark).open_table(table).java_table
+    snapshot = java.snapshot(before[-1 if damaged == "newest" else 0])
+    manifest_list = Path(urlparse(snapshot.manifestListLocation()).path)
     whole = manifest_list.read_bytes()
     manifest_list.write_bytes(whole[:100])
     try:
@@ -244,14 +247,26 @@ def test_an_expiry_that_is_broken_off_says_what_it_has_done(tiering: Tiering):
     finally:
         manifest_list.write_bytes(whole)
 
-    assert done.error is not None
-    assert f"{manifest_list} is damaged" in done.error
-    assert done.error.endswith(
-        "; 2 snapshots were expired before that, but their files may still be there: mend this, and then run "
-        "fluss-tiering clean"
-    )
-    assert ids(tiering, table) == [known(tiering, table)]
+    said = f"the manifest list {snapshot.manifestListLocation()} is damaged: "
+    if damaged == "newest":
+        # The older ones may be all that is left to readers.
+        assert done.error is not None
+        assert done.error.startswith(said)
+        assert "expired" not in done.error
+        assert ids(tiering, table) == before
+    elif version == "2":
+        assert (done.error, done.expired) == (None, 2)
+    else:
+        assert done.error is not None
+        assert done.error.startswith(said)
+        assert done.error.endswith(
+            ". It belongs to an expired snapshot, so that nobody needs it; 2 snapshots were expired before "
+            "that, but their files may still be there: run fluss-tiering clean, which removes them once they are old "
+            "enough"
+        )
     assert equal(tiering, table)
+    assert expire(tiering, table).error is None
+    assert ids(tiering, table) == [known(tiering, table)]
 
 
 # The newest snapshot of ours is what readers of Fluss read, and what recovery looks for.

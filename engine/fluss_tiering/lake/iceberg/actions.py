@@ -7,13 +7,16 @@ at metadata, and work for every table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from py4j.java_gateway import JavaObject, JVMView
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.deletes import FIRST_WITH_VECTORS
-from fluss_tiering.lake.iceberg.java import iceberg_class, java_session_of, jvm_of
+from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, iceberg_class, java_session_of, jvm_of
+from fluss_tiering.lake.iceberg.metadata.jvm_functions import functions_of
+from fluss_tiering.lake.iceberg.metadata.unreadable import check_current_snapshot
 from fluss_tiering.lake.iceberg.procedures import joins_of_any_size
 from fluss_tiering.lake.shared_folder import local_path
 
@@ -30,8 +33,20 @@ _COUNTS: Final = (
 def expire(spark: SparkSession, table: JavaObject, snapshot_ids: Sequence[int]) -> int:
     """Expire exactly these snapshots, delete the files that only they need, and return how many were deleted.
 
-    Errors are those of the JVM.
+    Nothing is expired if the metadata of the current snapshot cannot be read, since the older ones may then be all that
+    readers have. Whether its data files are there is not looked at.
+
+    Args:
+        spark: The session.
+        table: Iceberg's table object, as it is now.
+        snapshot_ids: The snapshots.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if a metadata file of the current snapshot is missing or damaged.
+        Py4JError: The errors of the JVM.
+        PySparkException: The errors of the JVM.
     """
+    check_current_snapshot(jvm_of(spark), table)
     deleted = _expire_oldest(jvm_of(spark), table, snapshot_ids)
     if deleted is not None:
         return deleted
@@ -50,7 +65,8 @@ def _expire_oldest(jvm: JVMView, table: JavaObject, snapshot_ids: Sequence[int])
 
     Iceberg then reads the lists of manifests, and of the manifests those in which the expired snapshots have removed
     files. Spark's action compares the names of all files of all snapshots, which takes many times as long for a table
-    with thousands of them. A file that the oldest snapshot left has removed is deleted when that one expires.
+    with thousands of them. Iceberg would leave the files that the oldest snapshot left has removed until that one
+    expires, although nothing refers to them any more. They are deleted here.
     """
     metadata, history = table.operations().current(), iceberg_class(jvm, "util.SnapshotUtil")
     if int(metadata.formatVersion()) >= FIRST_WITH_VECTORS:
@@ -62,19 +78,35 @@ def _expire_oldest(jvm: JVMView, table: JavaObject, snapshot_ids: Sequence[int])
     rule = table.expireSnapshots().expireOlderThan(newest + 1).retainLast(1)
     if {int(snapshot.snapshotId()) for snapshot in rule.apply()} != set(snapshot_ids):
         return None
+    # Iceberg goes on if it cannot read the manifests of a snapshot that is left, and would delete them. A manifest that
+    # an expired snapshot and a later one have is also in the oldest one that is left.
+    ancestors = [int(each) for each in history.currentAncestorIds(table)]
+    oldest = table.snapshot(next(each for each in reversed(ancestors) if each not in set(snapshot_ids)))
+    needed = jvm.java.util.HashSet()
+    for manifest in oldest.allManifests(table.io()):
+        needed.add(manifest.path())
+    removed = _removed_by(jvm, table, oldest)
+    # Nobody needs the metadata of a snapshot that expires. What it has removed was deleted when it became the oldest.
+    with suppress(*JAVA_ERRORS):
+        needed.addAll(_removed_by(jvm, table, table.snapshot(ancestors[-1])))
     # It takes the names of the files, so that Iceberg deletes nothing yet.
     names = jvm.java.util.stream.Stream.builder()
     rule.deleteWith(names).commit()
     unneeded = jvm.java.util.ArrayList(names.build().toList())
-    # Iceberg goes on if it cannot read the manifests of a snapshot that is left, and would delete them. A manifest that
-    # an expired snapshot and a later one have is also in the oldest one that is left.
-    oldest = table.snapshot(history.currentAncestorIds(table)[-1])
-    needed = jvm.java.util.HashSet()
-    for manifest in oldest.allManifests(table.io()):
-        needed.add(manifest.path())
     unneeded.removeAll(needed)
+    unneeded.addAll(removed)
     iceberg_class(jvm, "CatalogUtil").deleteFiles(table.io(), unneeded, "expired", True)
     return int(unneeded.size())
+
+
+def _removed_by(jvm: JVMView, table: JavaObject, snapshot: JavaObject) -> JavaObject:
+    """Return the locations of the data files and delete files that a snapshot has removed, as a list of the JVM."""
+    files, functions = jvm.java.util.ArrayList(), functions_of(jvm)
+    add_all = iceberg_class(jvm, "relocated.com.google.common.collect.Iterables").addAll
+    add_all(files, snapshot.removedDataFiles(table.io()))
+    add_all(files, snapshot.removedDeleteFiles(table.io()))
+    functions.replace_all(files, functions.method("ContentFile", "location", "java.lang.String"))
+    return files
 
 
 def unreferenced_files(spark: SparkSession, table: JavaObject, location: str, older_than_ms: int) -> list[str]:

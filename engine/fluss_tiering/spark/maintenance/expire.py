@@ -16,8 +16,9 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.actions import expire
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.expiry import expirable_snapshots
-from fluss_tiering.lake.iceberg.java import lake_errors
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.lake.iceberg.java import elements, jvm_of, lake_errors
+from fluss_tiering.lake.iceberg.metadata.unreadable import unreadable_in
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.plural import counted
@@ -25,6 +26,8 @@ from fluss_tiering.plural import counted
 _SNAPSHOTS_AT_ONCE: Final = 100
 """How many snapshots one commit expires, if the expiry may have to end early. Each commit reads manifests of all
 snapshots that are left, to find the files that only its own snapshots need."""
+_CLEAN: Final = "run fluss-tiering clean, which removes them once they are old enough"
+_MEND: Final = "mend this, and then run fluss-tiering clean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ def expire_planned(
     at_once = len(found.free) if may_go_on is None else _SNAPSHOTS_AT_ONCE
     while expired < len(found.free) and (expired == 0 or may_go_on is None or may_go_on()):
         part = found.free[expired : expired + at_once]
+        before = lake.java_table.operations().current()
         try:
             with (
                 catalogs.naming_unreadable_metadata(table),
@@ -126,7 +130,7 @@ def expire_planned(
                 # The snapshots are named by their ids, so that commits of others in the meantime change nothing.
                 deleted += expire(spark, lake.java_table, part)
         except FlussTieringError as error:
-            raise _broken_off(error, lake.java_table, part, expired) from None
+            raise _broken_off(spark, lake.java_table, error, part=part, before=before, others=expired) from None
         expired += len(part)
     return Expiry(
         table.path,
@@ -137,21 +141,41 @@ def expire_planned(
     )
 
 
-def _broken_off(error: FlussTieringError, table: JavaObject, part: Sequence[int], before: int) -> FlussTieringError:
+def _broken_off(
+    spark: SparkSession,
+    table: JavaObject,
+    error: FlussTieringError,
+    *,
+    part: Sequence[int],
+    before: JavaObject,
+    others: int,
+) -> FlussTieringError:
     """Return the error of an expiry with what had been done. Iceberg expires snapshots before it looks for their files.
 
     Args:
-        error: Why the expiry failed.
+        spark: The session.
         table: Iceberg's table object.
+        error: Why the expiry failed.
         part: The snapshots whose expiry failed.
-        before: How many others were expired.
+        before: The metadata of the table before that.
+        others: How many others were expired.
     """
     gone = 0
     with suppress(FlussTieringError), lake_errors("read the snapshots"):
         table.refresh()
         gone = sum(table.snapshot(each) is None for each in part)
-    if gone + before == 0:
+    if gone + others == 0:
         return error
-    what = f"{counted(gone + before, 'snapshot')} {'was' if gone + before == 1 else 'were'}"
-    files = ", but their files may still be there: mend this, and then run fluss-tiering clean" if gone else ""
-    return FlussTieringError(error.code, f"{error.message}; {what} expired before that{files}")
+    what = f"{counted(gone + others, 'snapshot')} {'was' if gone + others == 1 else 'were'} expired before that"
+    if not gone:
+        return FlussTieringError(error.code, f"{error.message}; {what}")
+    # The table does not name the files of these snapshots any more.
+    expired = (each for each in elements(before.snapshots()) if int(each.snapshotId()) in set(part))
+    damaged = unreadable_in(jvm_of(spark), table, expired) if error.code is not ErrorCode.CORRUPT_DATA else None
+    files = "their files may still be there"
+    if damaged is None:
+        return FlussTieringError(error.code, f"{error.message}; {what}, but {files}: {_MEND}")
+    return FlussTieringError(
+        ErrorCode.CORRUPT_DATA,
+        f"{damaged}. It belongs to an expired snapshot, so that nobody needs it; {what}, but {files}: {_CLEAN}",
+    )

@@ -6,7 +6,7 @@ each by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -33,6 +33,8 @@ _METADATA: Final = ("metadata file", "JSON")
 _LIST: Final = ("manifest list", "Avro")
 _MANIFEST: Final = ("manifest", "Avro")
 _Kind = tuple[str, str]
+_Unreadable = tuple[str, _Kind, Py4JError | PySparkException]
+"""The location of a file, what it is, and why it cannot be read."""
 
 
 def may_tell_of_metadata(failure: Exception) -> bool:
@@ -61,6 +63,32 @@ def unreadable_metadata(jvm: JVMView, table: JavaObject, failure: Exception) -> 
         return None if found is None else _error(jvm, table.io(), *found)
     except JAVA_ERRORS:  # the JVM has ended, or the store fails
         return None
+
+
+def check_current_snapshot(jvm: JVMView, table: JavaObject) -> None:
+    """Read the metadata of the current snapshot to its end, anew and not from what Iceberg remembers.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if a file of it is missing or damaged.
+        Py4JError: If the store fails.
+        PySparkException: If the store fails.
+    """
+    found = _first_unreadable(jvm, table, everything=False)
+    if found is not None:
+        raise _error(jvm, table.io(), *found) or found[-1]
+
+
+def unreadable_in(jvm: JVMView, table: JavaObject, snapshots: Iterable[JavaObject]) -> str | None:
+    """Return which metadata file of some snapshots cannot be read, and why; None if all can, or if the store fails."""
+    try:
+        found = _first_unreadable_of(jvm, table, snapshots)
+        if found is None:
+            return None
+        location, (kind, _), error = found
+        what = _what(jvm, table.io(), location, error)
+    except JAVA_ERRORS:  # the JVM has ended, or the store fails
+        return None
+    return None if what is None else f"the {kind} {location} {what}"
 
 
 def unreadable_metadata_file(jvm: JVMView, io: JavaObject, location: str) -> FlussTieringError | None:
@@ -94,17 +122,19 @@ def count_files(jvm: JVMView, table: JavaObject, manifest: JavaObject) -> int:
         reader.close()
 
 
-def _first_unreadable(
-    jvm: JVMView, table: JavaObject, everything: bool
-) -> tuple[str, _Kind, Py4JError | PySparkException] | None:
+def _first_unreadable(jvm: JVMView, table: JavaObject, everything: bool) -> _Unreadable | None:
     location = str(table.operations().current().metadataFileLocation())
     try:
         # Iceberg's objects remember what they have read before.
         metadata = iceberg_class(jvm, "TableMetadataParser").read(table.io(), location)
     except JAVA_ERRORS as error:
         return location, _METADATA, error
+    return _first_unreadable_of(jvm, table, _snapshots(metadata, everything))
+
+
+def _first_unreadable_of(jvm: JVMView, table: JavaObject, snapshots: Iterable[JavaObject]) -> _Unreadable | None:
     seen: set[str] = set()
-    for snapshot in _snapshots(metadata, everything):
+    for snapshot in snapshots:
         try:
             manifests = elements(snapshot.allManifests(table.io()))
         except JAVA_ERRORS as error:
