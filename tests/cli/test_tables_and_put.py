@@ -413,7 +413,15 @@ def test_adopt_says_what_a_copy_lacks(command, tmp_path):
     answer = command("adopt", new)
     assert answer.code == 0
     assert "stands on its own now" in answer.out
+    assert "no lake of its own" not in answer.out
     assert f"the lake table db.orders lacks 1 file, the first of which is {lost}" in " ".join(answer.err.split())
+
+
+def test_adopt_says_that_a_copy_has_no_lake(command, tmp_path):
+    DataDir.open(tmp_path).close()
+    told = " ".join(command("adopt", tmp_path).out.split())
+    assert f"It has no lake of its own: there is no {tmp_path}/lake/catalog.db" in told
+    assert "copy the folder again as a whole" in told
 
 
 def test_a_database_that_there_is_not_is_told_in_words(command, tmp_path):

@@ -14,12 +14,13 @@ import pytest
 from held_writer import HeldStage
 from spark_support import Tiering, command, data_folder, in_background, named
 
-from fluss_tiering.lake.iceberg import summary
+from fluss_tiering.lake.iceberg import orphans, summary
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.lake.names import epoch_of_file, round_file_name
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.audit.clean import TableFiles, clean_table
+from fluss_tiering.spark.maintenance.expire import expire_snapshots
 
 DAY = timedelta(days=1)
 
@@ -236,6 +237,44 @@ def test_the_offsets_file_of_the_newest_commit_stays_and_older_ones_go(tiering: 
     assert len(offsets) == 3
     assert names(found, kept=False) == set(offsets) - {newest}
     assert [path.name for path in data_folder(table).glob("*-offsets.json")] == [newest]
+
+
+def test_snapshots_that_expire_while_files_are_listed_are_no_failure(tiering: Tiering, monkeypatch) -> None:
+    table = tiering.table()
+    for number in range(3):
+        tiering.write(table, named(range(3), f"round {number}"))
+        tiering.tier(table)
+    orphan = lost_attempt(tiering, table, epoch=0)
+    find, tries = orphans.unreferenced_files, []
+
+    def beside_an_expiry(spark, java_table, *arguments):
+        if not tries:
+            assert expire_snapshots(tiering.client, spark, table, older_than=timedelta()).expired == 2
+        tries.append(arguments)
+        return find(spark, java_table, *arguments)
+
+    monkeypatch.setattr(orphans, "unreferenced_files", beside_an_expiry)
+    assert names(clean(tiering, table), kept=False) == {orphan}
+    assert len(tries) >= 2, "the first one has met manifests that are gone"
+
+
+def test_a_damaged_table_is_not_looked_at_again(tiering: Tiering, monkeypatch) -> None:
+    table = tiering.table()
+    tiering.write(table, named(range(3), "row"))
+    tiering.tier(table)
+    for manifest in data_folder(table).parent.glob("metadata/*-m0.avro"):
+        manifest.unlink()
+    find, tries = orphans.unreferenced_files, []
+
+    def noted(*arguments):
+        tries.append(arguments)
+        return find(*arguments)
+
+    monkeypatch.setattr(orphans, "unreferenced_files", noted)
+    done = clean_table(tiering.spark, table, grace=3 * DAY, delete=False)
+    assert done.error is not None
+    assert "is missing" in done.error
+    assert len(tries) == 1
 
 
 @pytest.mark.slow

@@ -15,10 +15,11 @@ from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from held_writer import HeldStage
 from maintenance_support import compact, equal, expire, ids, known, rounds, tier_without_registering
-from spark_support import Tiering, command, in_background, named
+from spark_support import Tiering, command, data_folder, in_background, named
 
 from engine_support import SCHEMA
 from fluss_tiering.cli.main import app
@@ -183,11 +184,30 @@ def test_a_compaction_whose_files_somebody_removed_begins_anew_or_says_so(
         done = running.result(120)
 
     if attempts == 1:
-        assert done.error.startswith(f"could not compact the lake table {table.path}: others changed the same files")
+        assert done.error.startswith(
+            f"could not compact the lake table {table.path}: rounds or others changed the same files in each of 1 "
+            "attempts; try again while fewer rounds of the table run"
+        )
         assert "Missing required files to delete" in done.error
     else:
         assert (done.error, done.conflicts, done.rewritten_files) == (None, 1, 0)
     assert tiering.lake_rows(table) == []
+
+
+def test_a_rewrite_by_spark_that_meets_a_damaged_file_says_how_to_find_it(tiering: Tiering):
+    table = tiering.table(properties={"table.datalake.enabled": "true", "table.datalake.delete-files": "equality"})
+    rounds(tiering, table, 2)
+    for file in data_folder(table).rglob("*.parquet"):
+        metadata = pq.read_metadata(file)
+        names = metadata.row_group(0).column(metadata.schema.names.index("id"))
+        content = bytearray(file.read_bytes())
+        content[(names.dictionary_page_offset or names.data_page_offset) + names.total_compressed_size - 1] ^= 1
+        file.write_bytes(content)
+        (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+
+    done = compact_table(tiering.spark, table, CompactionOptions(min_input_files=2))
+    assert done.error is not None
+    assert done.error.endswith(f"; fluss-tiering verify {table.path} names files that are missing or damaged")
 
 
 def test_deletes_by_position_of_others_are_rewritten_too(tiering: Tiering):

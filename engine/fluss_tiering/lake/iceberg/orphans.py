@@ -42,6 +42,8 @@ DEFAULT_GRACE: Final = timedelta(days=3)
 MIN_GRACE: Final = timedelta(days=1)
 _FIRST_METADATA: Final = re.compile(r"/00000-[^/]*\.metadata\.json$")
 """The name of a table's first metadata file, as Iceberg's catalogs choose it."""
+_TRIES: Final = 3
+"""How often the files that snapshots refer to are looked for while others expire snapshots."""
 _MISSING: Final = re.compile(r"File (.*) does not exist\.?")
 """What Hadoop's file systems say of a folder that does not exist."""
 
@@ -143,14 +145,24 @@ def unreferenced(
         FlussTieringError: STORAGE if the folder cannot be listed.
     """
     with lake_errors(f"list the files of the lake table {table.lake_path}"):
-        try:
-            return unreferenced_files(spark, lake.java_table, location, int(older_than.timestamp() * 1000))
-        except Py4JJavaError as error:
-            # The folder does not exist if nothing was ever written. Any other missing file is damage.
-            missing = _MISSING.fullmatch(root_message(error))
-            if missing is None or _path(missing[1]) != _path(location):
-                raise
-            return []
+        for tries_left in reversed(range(_TRIES)):
+            before = _metadata_file(lake)
+            try:
+                return unreferenced_files(spark, lake.java_table, location, int(older_than.timestamp() * 1000))
+            except Py4JJavaError as error:
+                # The folder does not exist if nothing was ever written. Any other missing file is damage.
+                missing = _MISSING.fullmatch(root_message(error))
+                if missing is not None and _path(missing[1]) == _path(location):
+                    return []
+                # An expiry beside it deletes metadata that the action was about to read.
+                lake.java_table.refresh()
+                if tries_left == 0 or _metadata_file(lake) == before:
+                    raise
+    return []
+
+
+def _metadata_file(lake: IcebergTable) -> str:
+    return str(lake.java_table.operations().current().metadataFileLocation())
 
 
 def _path(location: str) -> str:

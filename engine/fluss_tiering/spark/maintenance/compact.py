@@ -102,7 +102,11 @@ class _Compactor:
             "delete-file-threshold": str(options.delete_files),
         }
         self._tries = ConflictTries(
-            table.lake_path, "compact", _ATTEMPTS, "no other compaction and no DELETE is under way"
+            table.lake_path,
+            "compact",
+            _ATTEMPTS,
+            "try again while fewer rounds of the table run, and while no other compaction, DELETE or UPDATE does. With "
+            "table.datalake.auto-compaction, `fluss-tiering tier --drain --follow` compacts between rounds",
         )
 
     def run(self) -> Compaction:

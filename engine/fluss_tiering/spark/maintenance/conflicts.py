@@ -1,10 +1,11 @@
-"""Tries of a rewrite that others may disturb: compactions, repairs and DELETEs can change the same files."""
+"""Tries of a rewrite that others may disturb: rounds, compactions, repairs and DELETEs can change the same files."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from py4j.protocol import Py4JError
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
@@ -16,6 +17,9 @@ from fluss_tiering.model.table import TablePath
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_DESCRIPTION: Final = re.compile(r"Generic(?:Data|Delete)File\{.*?file_path=([^,}]*).*\}")
+"""Iceberg's description of a file, which is long."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -26,18 +30,18 @@ class ConflictTries:
         path: The table.
         verb: What is done with the table: "compact" or "repair".
         attempts: How often each step is tried.
-        quiet: When the user may try again, for the error message.
+        remedy: What the user may do, for the error message.
 
     Attributes:
         conflicts: How often others changed the same files.
     """
 
-    def __init__(self, path: TablePath, verb: str, attempts: int, quiet: str) -> None:
+    def __init__(self, path: TablePath, verb: str, attempts: int, remedy: str) -> None:
         self._path = path
         self._doing = f"{verb} the lake table {path}"
         self._verb = verb
         self._attempts = attempts
-        self._quiet = quiet
+        self._remedy = remedy
         self.conflicts = 0
 
     def run(self, step: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -62,12 +66,22 @@ class ConflictTries:
                     raise
                 raise FlussTieringError(
                     ErrorCode.LAKE_CONFLICT,
-                    f"could not {self._doing}: others changed the same files in each of {self._attempts} attempts; try "
-                    f"again when {self._quiet} ({java_error_text(error)})",
+                    f"could not {self._doing}: rounds or others changed the same files in each of {self._attempts} "
+                    f"attempts; {self._remedy} ({_reason(error)})",
                 ) from None
 
     def _count_conflict(self, attempt: RetryCallState) -> None:
         self.conflicts += 1
         failure = None if attempt.outcome is None else attempt.outcome.exception()
-        reason = java_error_text(failure) if isinstance(failure, Py4JError) else failure
-        logger.warning("others changed %s, the attempt to %s it starts again: %s", self._path, self._verb, reason)
+        logger.warning(
+            "rounds or others changed %s while it was tried to %s it, attempt %d of %d begins: %s",
+            self._path,
+            self._verb,
+            attempt.attempt_number + 1,
+            self._attempts,
+            _reason(failure) if isinstance(failure, Py4JError) else failure,
+        )
+
+
+def _reason(error: Py4JError) -> str:
+    return _DESCRIPTION.sub(r"\1", java_error_text(error))

@@ -71,7 +71,7 @@ class _Repairer:
         self._spark = spark
         self._jvm = jvm_of(spark)
         self._table = table
-        self._tries = ConflictTries(table.lake_path, "repair", _ATTEMPTS, "no compaction is under way")
+        self._tries = ConflictTries(table.lake_path, "repair", _ATTEMPTS, "try again while no compaction is under way")
 
     def run(self) -> Repair:
         """Repair the table and return what was done.

@@ -7,16 +7,25 @@ key index of a table with deletes by position.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pyspark.sql import SparkSession
 
+from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, is_conflict, java_error_text
 from fluss_tiering.lake.iceberg.maintenance.place_groups import PlannedRewrite, planned_rewrite
 from fluss_tiering.lake.iceberg.maintenance.rewrites import Part, PartitionValues, Rewritten, rewrite
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import refuse_times
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.file_jobs import for_each
+
+_UNREADABLE: Final = re.compile(
+    r"ParquetDecodingException|EOFException|FileNotFoundException|NotFoundException|is not a Parquet file"
+)
+"""What Spark tells of a data file or a delete file that is damaged or missing."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +54,7 @@ def rewrite_data_files(
         part: What is rewritten at most; None for all that the planner chooses.
 
     Raises:
-        FlussTieringError: UNKNOWN if a task failed for good; STORAGE if the lake cannot be read; INVALID_REQUEST if
+        FlussTieringError: UNKNOWN if a task failed for good; STORAGE if a file cannot be read; INVALID_REQUEST if
             Spark would have to rewrite a table with a TIME column.
     """
     planned = planned_rewrite(spark, lake, partitions, options, None if part is None else part.bytes)
@@ -57,7 +66,18 @@ def rewrite_data_files(
         "'Tables with TIME' in the documentation",
     )
     limit = {} if part is None else {"max-files-to-rewrite": str(part.files)}
-    return rewrite(spark, lake.java_table, partitions, {**options, **of_spark, **limit})
+    try:
+        return rewrite(spark, lake.java_table, partitions, {**options, **of_spark, **limit})
+    except JAVA_ERRORS as error:
+        text = java_error_text(error)
+        if is_conflict(error) or not _UNREADABLE.search(text):
+            raise
+        # Spark does not always say which file it is.
+        raise FlussTieringError(
+            ErrorCode.STORAGE,
+            f"{text}: could not rewrite files of the lake table {table.lake_path}; fluss-tiering verify {table.path} "
+            "names files that are missing or damaged",
+        ) from None
 
 
 def _by_tasks(spark: SparkSession, lake: IcebergTable, planned: PlannedRewrite, tasks: int | None) -> Rewritten | None:
