@@ -9,6 +9,7 @@ Values and errors are loaded with the package. The client is loaded when it is f
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import fluss_tiering.fork_handling  # noqa: F401 - before gRPC is loaded
 from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
 from fluss_tiering.model.data_type import DataType, DataTypeRoot, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -24,6 +25,32 @@ with TieringClient(sys.argv[1]) as client:
         ended.append(child.returncode)
 print(json.dumps(ended))
 """
+
+
+_FIRST_LOAD = """
+import importlib, os, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "grpc":
+            print(os.environ.get("GRPC_ENABLE_FORK_SUPPORT"))
+
+sys.meta_path.insert(0, Finder())
+importlib.import_module(sys.argv[1])
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    "module",
+    ["fluss_tiering.cli.main", "fluss_tiering.cli.health", "fluss_tiering.client", "fluss_tiering.spark.application"],
+)
+def test_grpc_is_loaded_without_its_own_handling_of_forks(module: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
+    ran = subprocess.run(
+        [sys.executable, "-c", _FIRST_LOAD, module], capture_output=True, text=True, check=True, env=environment
+    )
+    assert ran.stdout.split() == ["false"]
 
 
 @pytest.mark.system

@@ -3,7 +3,6 @@
 The names in `__all__` are public, here and in `fluss_tiering`. The modules of this package are private.
 """
 
-import fluss_tiering.client.fork  # noqa: F401 - before gRPC is loaded
 from fluss_tiering.client.aio import AsyncTieringClient
 from fluss_tiering.client.client import TieringClient
 from fluss_tiering.client.leasing import lease_latest_snapshots

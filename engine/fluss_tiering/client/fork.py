@@ -1,21 +1,13 @@
 """Forked processes, in which gRPC does not work once it was used before the fork.
 
-gRPC's own handling of `fork` is turned off in a process that uses this client, unless the environment says otherwise.
-A process with a channel may start another process by fork and exec, as pyspark does for Spark's JVM. With that
-handling, one in twenty of these new processes aborts: gRPC starts its threads again between fork and exec, and
-`subprocess` closes their files. gRPC reads the variable when it is loaded, so this module must be loaded before.
-
-Without it, calls in a process that was only forked would never return. They are refused instead.
+gRPC's own handling of `fork` is turned off by `fork_handling`. Without it, calls in a process that was only forked
+would never return. They are refused instead.
 """
 
 import os
-from typing import Final
 
+from fluss_tiering.fork_handling import IS_HANDLED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-
-_VARIABLE: Final = "GRPC_ENABLE_FORK_SUPPORT"
-os.environ.setdefault(_VARIABLE, "false")
-_HANDLED: Final = os.environ[_VARIABLE].lower() in ("1", "true", "yes", "on", "t", "y")
 
 _user: int | None = None
 """The process that was the first to use gRPC. A forked process inherits the number."""
@@ -23,7 +15,7 @@ _user: int | None = None
 
 def forked() -> bool:
     """Return whether a process that this one was forked from has used gRPC, so that it does not work here."""
-    return _user not in (None, os.getpid()) and not _HANDLED
+    return _user not in (None, os.getpid()) and not IS_HANDLED
 
 
 def require_own_process() -> None:
