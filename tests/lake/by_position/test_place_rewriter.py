@@ -19,7 +19,7 @@ from fluss_tiering.lake.iceberg.maintenance import place_rewriter
 from fluss_tiering.lake.iceberg.maintenance.file_rows import Lineage, read_rows
 from fluss_tiering.lake.iceberg.maintenance.place_rewriter import NewFiles, PlaceRewriter, PlaceWork
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
-from fluss_tiering.lake.key_index import IndexStore, KeyIndex, Place, read_state, state_snapshots
+from fluss_tiering.lake.key_index import IndexStore, KeyIndex, Place, read_state, stored_states
 from fluss_tiering.lake.object_store import ExpiredCredentialsError
 from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -66,7 +66,7 @@ def saved_index(table: WrittenRounds) -> tuple[int, KeyIndex]:
     """Return the newest state of the key index and its number."""
     store = IndexStore(f"file://{table.folder}/_key_index")
     place = Place(table.table_uuid, 0, ())
-    newest = state_snapshots(store, place)[0]
+    newest = stored_states(store, place)[0].snapshot_id
     return newest, KeyIndex(store, place, read_state(store, place, newest) or ())
 
 

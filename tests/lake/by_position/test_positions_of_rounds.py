@@ -16,7 +16,8 @@ from fluss_tiering.lake.iceberg import parquet
 from fluss_tiering.lake.iceberg.by_position import look_at_folder
 from fluss_tiering.lake.iceberg.by_position.found_rows import FoundRows
 from fluss_tiering.lake.iceberg.deletes import DeletePlace
-from fluss_tiering.lake.key_index import Matches
+from fluss_tiering.lake.key_index import IndexStore, Matches
+from fluss_tiering.lake.key_index.store import StoredFile
 from fluss_tiering.lake.protocol import FileContent, LakeFile, NotedPlace
 
 FORMATS = pytest.mark.parametrize("version", [2, 3], ids=["position delete files", "deletion vectors"])
@@ -209,3 +210,37 @@ def test_many_deletes_are_written_in_the_memory_of_bitmaps(tmp_path: Path, versi
     assert sum(file.metrics.record_count for file in files) == 1_600_000
     # As numbers of eight bytes, the positions alone would take 12.8 MB.
     assert peak < 8 << 20
+
+
+def test_old_files_of_the_index_go_now_and_then_and_not_in_each_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, listed, read = WrittenRounds(tmp_path, 2), [], []
+    files, read_file = IndexStore.files, IndexStore.read_file
+
+    def list_noted(store: IndexStore, *arguments: str) -> list[StoredFile]:
+        listed.append(arguments)
+        return files(store, *arguments)
+
+    def read_noted(store: IndexStore, name: str) -> bytes | None:
+        read.append(name)
+        return read_file(store, name)
+
+    monkeypatch.setattr(IndexStore, "files", list_noted)
+    monkeypatch.setattr(IndexStore, "read_file", read_noted)
+    rounds, most = 120, 0
+    for number in range(rounds):
+        table.round({number % 20: f"of round {number}"})
+        # As if two minutes passed.
+        for file in (tmp_path / "_key_index").rglob("*-*"):
+            if file.is_file():
+                modified = file.stat().st_mtime - 120
+                os.utime(file, (modified, modified))
+        states = list((tmp_path / "_key_index").rglob("state-*"))
+        most = max(most, len(states))
+
+    # 30 of them are younger than an hour.
+    assert 30 < most <= 30 + 12
+    assert len(listed) <= rounds * 1.25
+    assert len(read) <= rounds * 7, "its own, and those that stay, in each ninth round"
+    assert table.read() == table.rows

@@ -18,7 +18,7 @@ from fluss_tiering.lake.key_index import (
     UnusableIndexError,
     read_state,
     remove_unreferenced,
-    state_snapshots,
+    stored_states,
     write_run,
     write_state,
 )
@@ -54,7 +54,7 @@ def store_of(s3: S3Server) -> IndexStore:
 def test_an_index_in_an_object_store(s3: S3Server):
     store = store_of(s3)
     assert read_state(store, PLACE, 5) is None
-    assert state_snapshots(store, PLACE) == []
+    assert [each.snapshot_id for each in stored_states(store, PLACE)] == []
     hashes, count = random_hashes(200_000), 100_000
     with RunWriter(store, PLACE, buffer_bytes=1 << 20) as writer:
         writer.add("a", hashes.slice(0, count), np.arange(count))
@@ -74,7 +74,7 @@ def test_an_index_in_an_object_store(s3: S3Server):
     assert reader.counts.bytes < sum(run.size for run in runs)
 
     unnamed = write_run(store, PLACE, Entries.of_file("c", hashes.slice(0, 10)))
-    assert state_snapshots(store, PLACE) == [5]
+    assert [each.snapshot_id for each in stored_states(store, PLACE)] == [5]
     assert remove_unreferenced(store, PLACE, {5}, datetime.now(UTC) - timedelta(hours=1)) == []
     assert remove_unreferenced(store, PLACE, {5}, datetime.now(UTC) + timedelta(hours=1)) == [unnamed.name]
 

@@ -18,7 +18,7 @@ from fluss_tiering.lake.key_index import (
     RunWriter,
     read_state,
     remove_unreferenced,
-    state_snapshots,
+    stored_states,
     write_run,
     write_state,
 )
@@ -50,7 +50,7 @@ def run_of(store: IndexStore, days_ago: float = 0, place: Place = PLACE):
 
 def test_a_state_names_its_runs(store: IndexStore):
     assert read_state(store, PLACE, 5) is None
-    assert state_snapshots(store, PLACE) == []
+    assert [each.snapshot_id for each in stored_states(store, PLACE)] == []
     place = Place(TABLE, 3, ("ä/b", "2026"))
     runs = [run_of(store, place=place) for _ in range(3)]
     write_state(store, place, 5, runs)
@@ -59,7 +59,7 @@ def test_a_state_names_its_runs(store: IndexStore):
     assert [run.reference for run in read] == [run.reference for run in runs]
     assert [(run.entries, dict(run.files), run.largest_position) for run in read] == [(2, {"a": 2}, 1)] * 3
     assert_finds(KeyIndex(store, place, read), {"a": [(1, 1), (2, 2)]}, {"a"}, [(2, 2), (3, 3)])
-    assert state_snapshots(store, place) == [5]
+    assert [each.snapshot_id for each in stored_states(store, place)] == [5]
     assert read_state(store, place, 6) is None
     assert read_state(store, PLACE, 5) is None
 
@@ -89,7 +89,7 @@ def test_the_newest_state_comes_first(store: IndexStore):
         made(store, f"state-{snapshot}", days_ago)
     run_of(store)
     (folder_of(store) / "state-8.0123.tmp").touch()
-    assert state_snapshots(store, PLACE) == [3, 7, 9]
+    assert [each.snapshot_id for each in stored_states(store, PLACE)] == [3, 7, 9]
 
 
 def test_what_no_state_names_is_deleted_when_it_is_old(store: IndexStore):

@@ -18,7 +18,7 @@ from spark_support import Tiering, named
 import judges
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.key_index import IndexStore, KeyIndex, Place, read_state, state_snapshots
+from fluss_tiering.lake.key_index import IndexStore, KeyIndex, Place, read_state, stored_states
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.maintenance import rewriting
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
@@ -144,7 +144,7 @@ def test_files_are_sorted_and_the_index_knows_their_rows(tiering: Tiering, versi
     store = IndexStore(f"{lake.location()}/_key_index")
     for bucket in range(2):
         place = Place(str(lake.java_table.uuid()), bucket)
-        runs = read_state(store, place, state_snapshots(store, place)[0])
+        runs = read_state(store, place, stored_states(store, place)[0].snapshot_id)
         live = [each for each in files if f"bucket={bucket}/" in each]
         assert runs is not None
         assert live

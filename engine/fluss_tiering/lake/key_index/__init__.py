@@ -13,7 +13,7 @@ from fluss_tiering.lake.key_index.merging import live_runs, merge_runs, runs_to_
 from fluss_tiering.lake.key_index.piece_keys import PieceKeys, PieceKeysWriter, deleted_keys
 from fluss_tiering.lake.key_index.place import Place
 from fluss_tiering.lake.key_index.run import Run
-from fluss_tiering.lake.key_index.state import read_state, state_snapshots, write_state
+from fluss_tiering.lake.key_index.state import StoredState, read_state, stored_states, write_state
 from fluss_tiering.lake.key_index.store import IndexStore
 from fluss_tiering.lake.key_index.writing import Entries, RunWriter, write_run
 
@@ -29,6 +29,7 @@ __all__ = [
     "QuietIndex",
     "Run",
     "RunWriter",
+    "StoredState",
     "UnusableIndexError",
     "deleted_keys",
     "hash_keys",
@@ -38,7 +39,7 @@ __all__ = [
     "read_state",
     "remove_unreferenced",
     "runs_to_merge",
-    "state_snapshots",
+    "stored_states",
     "write_run",
     "write_state",
 ]

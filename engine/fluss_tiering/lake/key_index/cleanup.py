@@ -130,7 +130,8 @@ def _least_time(file: StoredFile, older_than: datetime) -> datetime:
 def _named(store: IndexStore, place: Place, snapshots: Collection[int]) -> set[str] | None:
     """Return the runs that states name; None if one of the states cannot be read."""
     try:
-        return {run.name for each in snapshots for run in named_runs(store, place, each) or ()}
+        runs = store.map(lambda each: named_runs(store, place, each) or (), sorted(snapshots))
+        return {run.name for each in runs for run in each}
     except UnusableIndexError:
         return None
 

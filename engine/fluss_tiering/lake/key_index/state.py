@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from fluss_tiering.lake.key_index.errors import unusable
@@ -63,8 +65,21 @@ def read_state(store: IndexStore, place: Place, snapshot_id: int) -> tuple[Run, 
     return tuple(store.map(lambda each: open_run(store, place, each), references))
 
 
-def state_snapshots(store: IndexStore, place: Place) -> list[int]:
-    """Return the ids of the lake snapshots that have a state, those that were written last first.
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """A state in the store.
+
+    Attributes:
+        snapshot_id: The id of the lake snapshot.
+        modified: When it was written; None if the store does not say.
+    """
+
+    snapshot_id: int
+    modified: datetime | None
+
+
+def stored_states(store: IndexStore, place: Place) -> list[StoredState]:
+    """Return the states of a place, those that were written last first.
 
     A reader may use any of them: it ignores what is not alive in its own snapshot, and asks for what is unknown.
 
@@ -72,9 +87,9 @@ def state_snapshots(store: IndexStore, place: Place) -> list[int]:
         FlussTieringError: STORAGE if the store refuses.
         ExpiredCredentialsError: if the credentials are not valid any more.
     """
-    states = [file for file in store.files(place.folder) if snapshot_of(file) is not None]
+    states = [file for file in store.files(place.folder, _PREFIX) if snapshot_of(file) is not None]
     states.sort(key=lambda file: (file.modified.timestamp() if file.modified else 0.0, file.name), reverse=True)
-    return [snapshot for file in states if (snapshot := snapshot_of(file)) is not None]
+    return [StoredState(number, file.modified) for file in states if (number := snapshot_of(file)) is not None]
 
 
 def named_runs(store: IndexStore, place: Place, snapshot_id: int) -> list[RunReference] | None:

@@ -189,8 +189,8 @@ class IndexStore:
                 self._filesystem.delete_file(path)
             raise
 
-    def files(self, folder: str) -> list[StoredFile]:
-        """Return the files of a folder, without those of its sub-folders; none if it does not exist.
+    def files(self, folder: str, prefix: str = "") -> list[StoredFile]:
+        """Return the files of a folder whose names begin so, without those of sub-folders; none if it does not exist.
 
         Raises:
             FlussTieringError: STORAGE if the store refuses.
@@ -201,7 +201,7 @@ class IndexStore:
         return [
             StoredFile(f"{folder}/{each.base_name}", each.size, _time(each.mtime_ns))
             for each in found
-            if each.type is fs.FileType.File
+            if each.base_name.startswith(prefix) and each.type is fs.FileType.File
         ]
 
     def all_files(self) -> list[StoredFile]:

@@ -24,6 +24,7 @@ from fluss_tiering.lake.key_index import (
     Place,
     Run,
     RunWriter,
+    StoredState,
     UnusableIndexError,
     hash_keys,
     live_runs,
@@ -31,7 +32,7 @@ from fluss_tiering.lake.key_index import (
     read_state,
     remove_unreferenced,
     runs_to_merge,
-    state_snapshots,
+    stored_states,
     write_state,
 )
 from fluss_tiering.lake.object_store import ExpiredCredentialsError
@@ -42,8 +43,8 @@ from fluss_tiering.storage.scratch import temporary_folder
 
 logger = logging.getLogger(__name__)
 
-_MAX_STATES: Final = 8
-"""So many states of a place are left before old ones are deleted with what only they name."""
+_MAX_FREE_STATES: Final = 8
+"""So many states of a place may be old before they are deleted with what only they name."""
 _KEPT_STATES: Final = 2
 _KEPT_FOR: Final = timedelta(hours=1)
 """Other attempts at a round may still use files that are younger."""
@@ -102,6 +103,7 @@ class PlaceIndex:
         self._new = self._resources.enter_context(RunWriter(store, place))
         self._added: dict[str, None] = {}
         self._adopted: list[Run] = []
+        self._states: list[StoredState] = []
         self._index: KeyIndex | None = None
         self._beside: KeyIndex | None = None
 
@@ -160,8 +162,9 @@ class PlaceIndex:
         if self._index is None:
             runs: tuple[Run, ...] = ()
             try:
-                for snapshot in state_snapshots(self.store, self.place)[:1]:
-                    runs = read_state(self.store, self.place, snapshot) or ()
+                self._states = stored_states(self.store, self.place)
+                for newest in self._states[:1]:
+                    runs = read_state(self.store, self.place, newest.snapshot_id) or ()
             except ExpiredCredentialsError:
                 raise
             except FlussTieringError as error:
@@ -223,9 +226,12 @@ class PlaceIndex:
             names = {run.name for run in merged}
             runs = [*(run for run in runs if run.name not in names), *self._merged(merged, new, live)]
         write_state(self.store, self.place, state, runs)
-        states = state_snapshots(self.store, self.place)
-        if len(states) > _MAX_STATES:
-            remove_unreferenced(self.store, self.place, states[:_KEPT_STATES], datetime.now(UTC) - _KEPT_FOR)
+        older_than = datetime.now(UTC) - _KEPT_FOR
+        kept = [state, *(each.snapshot_id for each in self._states)][:_KEPT_STATES]
+        free = [each for each in self._states if each.modified is not None and each.modified < older_than]
+        if len(free) > _MAX_FREE_STATES:
+            # It reads all states that stay.
+            remove_unreferenced(self.store, self.place, kept, older_than)
 
     def _merged(self, runs: Sequence[Run], new: Sequence[Run], live: Collection[str]) -> list[Run]:
         """Return one run in place of some; those of them that are new if another one is damaged.
