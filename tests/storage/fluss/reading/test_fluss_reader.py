@@ -9,11 +9,12 @@ from fluss_tables import append, descriptor, new_table, rows, upsert
 
 from fluss_support import FlussCluster
 from fluss_tiering.formats.log.batch import ChangeType
-from fluss_tiering.model.table import StorageDescription
+from fluss_tiering.model.table import StorageDescription, TableBucket, TablePath
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.open import open_split_reader
+from waiting import wait_until
 
 
 def test_ranges_of_a_log_are_cut_exactly(fluss: FlussClient) -> None:
@@ -66,11 +67,21 @@ def test_a_log_is_read_on_after_its_leader_was_killed(fluss: FlussClient, fluss_
     killed = fluss_cluster.tablet_servers[leader]
     killed.kill()
     with ThreadPoolExecutor(1) as threads:
-        # On a busy machine the follower may not be in sync, so that nobody but the killed server can lead again.
-        started = threads.submit(killed.start)
+        rest = threads.submit(list, reading)
         try:
-            batches += reading
+            wait_until(lambda: leader_of(fluss, made.info.path, bucket) != leader)
+            # On a busy machine the follower may not be in sync, so that nobody but the killed server can lead again.
+            has_moved = leader_of(fluss, made.info.path, bucket) is not None
+            if has_moved:
+                batches += rest.result()
         finally:
-            started.result()
+            killed.start()
             fluss_cluster.wait_until_ready()
+        if not has_moved:
+            batches += rest.result()
     assert ids_of(batches) == list(range(20_000))
+    assert not has_moved or leader_of(fluss, made.info.path, bucket) != leader
+
+
+def leader_of(fluss: FlussClient, path: TablePath, bucket: TableBucket) -> int | None:
+    return fluss.call(metadata([path])).leaders[bucket]
