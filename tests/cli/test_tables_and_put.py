@@ -5,18 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from fluss_tiering.cli import put as put_module
 from fluss_tiering.cli.row_files import files
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.server.store.note import StoreKind, StoreNote
-from fluss_tiering.storage.data_dir import DataDir
 
 ORDERS = pa.table(
     {
@@ -383,50 +379,6 @@ def test_a_freshness_that_is_no_duration_is_refused_with_what_is_one(command, ta
     assert answer.refuses(
         2, f"table.datalake.freshness: '{wrong}' is not a duration", "ms, s, min, h, d", "3min or 3 minutes"
     )
-
-
-@pytest.mark.parametrize("folder", ["", "nowhere"])
-def test_a_folder_that_is_none_is_not_adopted(command, tmp_path, monkeypatch, folder):
-    monkeypatch.chdir(tmp_path)
-    assert command("adopt", folder).refuses(2, f"{folder!r} is no folder")
-
-
-def test_adopt_says_which_database_a_folder_has_from_now_on(command, tmp_path):
-    assert command("adopt", tmp_path, "--store", "sqlite").refuses(2, "is no data folder")
-    DataDir.open(tmp_path).close()
-    assert "uses postgresql from now on" in command("adopt", tmp_path, "--store", "postgresql").out
-    assert StoreNote.read(tmp_path) == StoreNote(StoreKind.POSTGRESQL, may_be_new=True)
-    assert command("adopt", tmp_path, "--store", "postgresql://db/tiering").refuses(2, "sqlite")
-
-
-def test_adopt_says_what_a_copy_lacks(command, tmp_path):
-    old, new = tmp_path / "old", tmp_path / "new"
-    DataDir.open(old).close()
-    (old / "lake").mkdir()
-    catalog = SqlCatalog("fluss_lake", uri=f"sqlite:///{old}/lake/catalog.db", warehouse=f"{old}/lake/warehouse")
-    catalog.create_namespace("db")
-    catalog.create_table("db.orders", pa.schema({"id": pa.int64()}))
-    catalog.engine.dispose()
-    shutil.copytree(old, new)
-    (lost,) = new.rglob("*.metadata.json")
-    lost.unlink()
-    answer = command("adopt", new)
-    assert answer.code == 0
-    assert "stands on its own now" in answer.out
-    assert "no lake of its own" not in answer.out
-    assert f"the lake table db.orders lacks 1 file, the first of which is {lost}" in " ".join(answer.err.split())
-
-
-def test_adopt_says_that_a_copy_has_no_lake(command, tmp_path):
-    DataDir.open(tmp_path).close()
-    told = " ".join(command("adopt", tmp_path).out.split())
-    assert f"It has no lake of its own: there is no {tmp_path}/lake/catalog.db" in told
-    assert "copy the folder again as a whole" in told
-
-
-def test_a_database_that_there_is_not_is_told_in_words(command, tmp_path):
-    told = "Invalid value for '--store': 'mysql' is not one of sqlite, postgresql"
-    assert command("adopt", tmp_path, "--store", "mysql").refuses(2, told)
 
 
 def test_an_empty_path_is_not_the_present_folder(command):

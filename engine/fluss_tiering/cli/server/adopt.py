@@ -41,7 +41,6 @@ def adopt(
     Tables in a lake catalog of the settings are not copied with the folder. Only one of two copies may tier into such a
     catalog.
     """
-    from fluss_tiering.lake.relocation import CATALOG_FILE  # noqa: PLC0415
     from fluss_tiering.server.embedded.adoption import adopt_data_dir  # noqa: PLC0415 - the server's libraries
     from fluss_tiering.server.store.note import StoreKind  # noqa: PLC0415
 
@@ -52,10 +51,10 @@ def adopt(
         f"{escape(str(done.root))} stands on its own now{escape(from_where)}. "
         f"{tables:,} lake {'table was' if tables == 1 else 'tables were'} changed."
     )
-    if not (done.root / "lake" / CATALOG_FILE).exists():
+    if not done.lake_catalog.exists():
         output.print_sentence(
-            f"It has no lake of its own: there is no {escape(str(done.root / 'lake' / CATALOG_FILE))}. If the folder "
-            "that it comes from has one, copy the folder again as a whole, and adopt it anew."
+            f"It has no lake of its own: there is no {escape(str(done.lake_catalog))}. If the folder that it comes "
+            "from has one, copy the folder again as a whole, and adopt it anew."
         )
     if done.original is not None:
         output.print_sentence(f"Its id is {done.data_dir_id}, which a copied PostgreSQL database has to be bound to.")

@@ -72,16 +72,16 @@ def _expire_oldest(jvm: JVMView, table: JavaObject, snapshot_ids: Sequence[int])
     if int(metadata.formatVersion()) >= FIRST_WITH_VECTORS:
         # A Puffin file may hold vectors of several data files, and Iceberg would delete it with the first of them.
         return None
-    if history.currentAncestorIds(table).size() != metadata.snapshots().size():
+    ancestors, expired = history.currentAncestorIds(table), set(snapshot_ids)
+    if ancestors.size() != metadata.snapshots().size():
         return None
     newest = max(int(table.snapshot(each).timestampMillis()) for each in snapshot_ids)
     rule = table.expireSnapshots().expireOlderThan(newest + 1).retainLast(1)
-    if {int(snapshot.snapshotId()) for snapshot in rule.apply()} != set(snapshot_ids):
+    if {int(snapshot.snapshotId()) for snapshot in rule.apply()} != expired:
         return None
     # Iceberg goes on if it cannot read the manifests of a snapshot that is left, and would delete them. A manifest that
     # an expired snapshot and a later one have is also in the oldest one that is left.
-    ancestors = [int(each) for each in history.currentAncestorIds(table)]
-    oldest = table.snapshot(next(each for each in reversed(ancestors) if each not in set(snapshot_ids)))
+    oldest = table.snapshot(ancestors[-1 - len(expired)])
     needed = jvm.java.util.HashSet()
     for manifest in oldest.allManifests(table.io()):
         needed.add(manifest.path())

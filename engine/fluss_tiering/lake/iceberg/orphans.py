@@ -145,8 +145,9 @@ def unreferenced(
         FlussTieringError: STORAGE if the folder cannot be listed.
     """
     with lake_errors(f"list the files of the lake table {table.lake_path}"):
-        for tries_left in reversed(range(_TRIES)):
-            before = _metadata_file(lake)
+        tries_left = _TRIES
+        while True:
+            before, tries_left = _metadata_file(lake), tries_left - 1
             try:
                 return unreferenced_files(spark, lake.java_table, location, int(older_than.timestamp() * 1000))
             except Py4JJavaError as error:
@@ -158,7 +159,6 @@ def unreferenced(
                 lake.java_table.refresh()
                 if tries_left == 0 or _metadata_file(lake) == before:
                     raise
-    return []
 
 
 def _metadata_file(lake: IcebergTable) -> str:

@@ -34,6 +34,11 @@ class Adoption:
     original: Path | None
     lake: Relocation | None
 
+    @property
+    def lake_catalog(self) -> Path:
+        """The file with the catalog of the default lake. There is none if the folder has no such lake."""
+        return _lake_catalog(self.root)
+
 
 def check_lake_is_own(lake_dir: Path) -> None:
     """Check that the default lake names its own folder.
@@ -72,7 +77,7 @@ def adopt_data_dir(root: Path, store: StoreKind | None = None) -> Adoption:
             ErrorCode.INVALID_REQUEST,
             f"{root} is no data folder: expected a folder that a tiering server has used; check the path",
         )
-    if (root / LAKE_FOLDER / CATALOG_FILE).exists():
+    if _lake_catalog(root).exists():
         require_plain_path(root / LAKE_FOLDER)
     folder = DataDir.open(root, adopt=True)
     try:
@@ -96,6 +101,10 @@ def adopt_data_dir(root: Path, store: StoreKind | None = None) -> Adoption:
         return Adoption(root, data_dir_id, original, lake)
     finally:
         folder.close()
+
+
+def _lake_catalog(root: Path) -> Path:
+    return root / LAKE_FOLDER / CATALOG_FILE
 
 
 def _rename_in_database(root: Path, before: str, data_dir_id: str) -> None:

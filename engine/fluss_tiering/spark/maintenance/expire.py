@@ -170,7 +170,8 @@ def _broken_off(
     if not gone:
         return FlussTieringError(error.code, f"{error.message}; {what}")
     # The table does not name the files of these snapshots any more.
-    expired = (each for each in elements(before.snapshots()) if int(each.snapshotId()) in set(part))
+    ids = set(part)
+    expired = (each for each in elements(before.snapshots()) if int(each.snapshotId()) in ids)
     damaged = unreadable_in(jvm_of(spark), table, expired) if error.code is not ErrorCode.CORRUPT_DATA else None
     files = "their files may still be there"
     if damaged is None:
