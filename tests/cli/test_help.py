@@ -146,6 +146,19 @@ def test_a_value_that_can_only_be_a_slip_is_refused(command, arguments, told, tm
         ),
         (("tier", "db.t", "--max-round-bytes", "1gigs"), "'1gigs' is not a size: expected a whole number and a unit"),
         (("tier", "db.t", "--max-round-bytes", "0"), "--max-round-bytes: '0' is not a size of at least 1b"),
+        *[
+            ((command, "db.t", flag, "2147483648"), f"'2147483648' is not a whole number from {least} to 2147483647")
+            for command, flag, least in [
+                ("compact", "--min-input-files", 2),
+                ("compact", "--delete-files", 1),
+                ("expire", "--retain-last", 1),
+                ("verify", "--limit", 1),
+                ("maintain", "--cores", 1),
+                ("maintain", "--min-input-files", 2),
+                ("maintain", "--delete-files", 1),
+                ("tier", "--maintenance-cores", 1),
+            ]
+        ],
         (("serve", "--port", "abc"), "'abc' is not a whole number from 0 to 65535, for example --port 9133"),
     ],
 )

@@ -97,7 +97,16 @@ def test_every_argument_of_its_own_is_templated(operator):
         (FlussCompactOperator, {"tables": []}, "expected a list of DATABASE.TABLE"),
         (FlussVerifyOperator, {"tables": ["a"]}, "'a'"),
         (FlussCompactOperator, {"min_input_files": "many"}, "min_input_files is 'many': expected a whole number"),
-        (FlussCompactOperator, {"delete_files": 0}, "^delete_files: 0 is not a whole number above 0"),
+        (FlussCompactOperator, {"delete_files": 0}, "^delete_files: 0 is not a whole number from 1 to 2147483647"),
+        *[
+            (operator, {name: 1 << 31}, f"^{name}: 2147483648 is not a whole number from {least} to 2147483647")
+            for operator, name, least in [
+                (FlussCompactOperator, "min_input_files", 2),
+                (FlussExpireSnapshotsOperator, "retain_last", 1),
+                (FlussVerifyOperator, "limit", 1),
+                (FlussMaintainOperator, "cores", 1),
+            ]
+        ],
         (FlussExpireSnapshotsOperator, {"older_than": "soon"}, "'soon' is not a duration"),
         *[
             (operator, {"tables": wrong}, "tables (is|has) ")

@@ -17,6 +17,8 @@ from fluss_tiering.model.memory_size import memory_size_text, parse_memory_size
 from fluss_tiering.model.table import TablePath
 
 _ABOUT: Final = "about"
+MOST_COUNT: Final = (1 << 31) - 1
+"""The largest number of files, snapshots, rows or tasks that Spark and Iceberg take: an int of Java."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class About:
         help: What the option means, in full sentences.
         metavar: What stands for the value in a help text; None for the option's own name.
         least: The smallest number that is allowed; None for any number.
+        most: The largest number that is allowed; None for any number.
         check: Raises a FlussTieringError if the text is not allowed; None if every text is.
         is_size: Whether the number is one of bytes, which may have a unit.
         always_passed_on: Whether a submit passes the option on, even if it has its default value.
@@ -38,6 +41,7 @@ class About:
     help: str
     metavar: str | None = None
     least: int | None = None
+    most: int | None = None
     check: Callable[[str], object] | None = None
     is_size: bool = False
     always_passed_on: bool = False
@@ -109,14 +113,17 @@ class Option:
         return value
 
     def allows(self, value: Any) -> bool:  # noqa: ANN401 - as the field's type says
-        """Return whether the value is at least the smallest one that is allowed."""
+        """Return whether the value is between the smallest one and the largest one that are allowed."""
         # NaN is not at least anything.
-        return self.about.least is None or value >= self.about.least
+        least, most = self.about.least, self.about.most
+        return (least is None or value >= least) and (most is None or value <= most)
 
     @property
     def expected(self) -> str:
         """The numbers that are allowed, in words."""
-        least = self.about.least
+        least, most = self.about.least, self.about.most
+        if most is not None:
+            return f"a whole number from {least or 0} to {most}"
         if self.about.is_size:
             return f"a size of at least {memory_size_text(least or 0)}"
         if self.type is int:

@@ -13,7 +13,7 @@ from typing import ClassVar, Final, TypeAlias
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.spark.command_line import WORTH_REWRITING, about, add_arguments, check_options
+from fluss_tiering.spark.command_line import MOST_COUNT, WORTH_REWRITING, about, add_arguments, check_options
 
 DEFAULT_MIN_INPUT_FILES: Final = 5
 DEFAULT_DELETE_FILES: Final = 1
@@ -24,10 +24,16 @@ DEFAULT_MANY_DELETE_FILES: Final = 5
 """Each round of a primary-key table adds delete files. To rewrite its files after each round would cost too much."""
 _SERVER: Final = about("--server", "The tiering server.", metavar="[ID@]HOST:PORT")
 _MIN_INPUT_FILES: Final = about(
-    "--min-input-files", "The smallest number of small files in a bucket that is worth rewriting.", least=2
+    "--min-input-files",
+    "The smallest number of small files in a bucket that is worth rewriting.",
+    least=2,
+    most=MOST_COUNT,
 )
 _DELETE_FILES: Final = about(
-    "--delete-files", "Rewrite a data file of any size if at least this many delete files apply to it.", least=1
+    "--delete-files",
+    "Rewrite a data file of any size if at least this many delete files apply to it.",
+    least=1,
+    most=MOST_COUNT,
 )
 
 
@@ -85,6 +91,7 @@ class ExpireOptions:
             "The number of newest snapshots to keep at any age. The default comes from the properties of the lake "
             "table.",
             least=1,
+            most=MOST_COUNT,
         ),
     )
 
@@ -107,7 +114,9 @@ class VerifyOptions:
     tables: tuple[TablePath, ...]
     limit: int = field(
         default=DEFAULT_LIMIT,
-        metadata=about("--limit", "The maximum number of differing keys of each table to list.", least=1),
+        metadata=about(
+            "--limit", "The maximum number of differing keys of each table to list.", least=1, most=MOST_COUNT
+        ),
     )
 
     def __post_init__(self) -> None:
@@ -146,7 +155,9 @@ class MaintainOptions:
     )
     cores: int = field(
         default=DEFAULT_CORES,
-        metadata=about("--cores", "About how many tasks rewrite data files at the same time.", least=1),
+        metadata=about(
+            "--cores", "About how many tasks rewrite data files at the same time.", least=1, most=MOST_COUNT
+        ),
     )
     min_input_files: int = field(
         default=DEFAULT_MIN_INPUT_FILES,

@@ -16,6 +16,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.spark.command_line import (
+    MOST_COUNT,
     WORTH_REWRITING,
     Option,
     about,
@@ -125,7 +126,7 @@ class TierOptions:
     )
     table_concurrency: int = field(
         default=DEFAULT_TABLE_CONCURRENCY,
-        metadata=about("--table-concurrency", "How many tables are tiered at the same time.", least=1),
+        metadata=about("--table-concurrency", "How many tables are tiered at the same time.", least=1, most=MOST_COUNT),
     )
     # A failed task is tried again, as on a cluster; plain local[*] would not.
     master: str = field(
@@ -185,6 +186,7 @@ class TierOptions:
             "--maintenance-cores",
             "With --drain --follow: about how many tasks of such a maintenance rewrite data files at the same time.",
             least=1,
+            most=MOST_COUNT,
         ),
     )
 

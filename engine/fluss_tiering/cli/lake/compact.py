@@ -10,6 +10,7 @@ from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.spark.command_line import MOST_COUNT
 from fluss_tiering.spark.startup.rights import check_may_tier
 
 if TYPE_CHECKING:
@@ -19,11 +20,20 @@ if TYPE_CHECKING:
 def compact(
     tables: options.Tables,
     min_input_files: Annotated[
-        int, typer.Option(min=2, help="The smallest number of small files in a bucket that is worth rewriting.")
+        int,
+        typer.Option(
+            min=2,
+            max=MOST_COUNT,
+            help="The smallest number of small files in a bucket that is worth rewriting.",
+        ),
     ] = 5,
     delete_files: Annotated[
         int,
-        typer.Option(min=1, help="Rewrite a data file of any size if at least this many delete files apply to it."),
+        typer.Option(
+            min=1,
+            max=MOST_COUNT,
+            help="Rewrite a data file of any size if at least this many delete files apply to it.",
+        ),
     ] = 1,
     master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,

@@ -10,6 +10,7 @@ from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
+from fluss_tiering.spark.command_line import MOST_COUNT
 from fluss_tiering.spark.startup.rights import check_may_tier
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def expire(
         int | None,
         typer.Option(
             min=1,
+            max=MOST_COUNT,
             help="The number of newest snapshots to keep at any age. "
             "The default comes from the properties of the lake table (1).",
         ),

@@ -16,7 +16,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.plural import counted
-from fluss_tiering.spark.command_line import options_of
+from fluss_tiering.spark.command_line import MOST_COUNT, options_of
 from fluss_tiering.spark.maintenance_options import (
     DEFAULT_CORES,
     DEFAULT_MANY_DELETE_FILES,
@@ -41,9 +41,13 @@ def maintain(
     all_tables: Annotated[bool, typer.Option("--all", help=_HELP["all_tables"])] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help=_HELP["dry_run"])] = False,
     max_bytes: Annotated[str, typer.Option(metavar="SIZE", help=_HELP["max_bytes"])] = DEFAULT_MAX_BYTES,
-    cores: Annotated[int, typer.Option(min=1, help=_HELP["cores"])] = DEFAULT_CORES,
-    min_input_files: Annotated[int, typer.Option(min=2, help=_HELP["min_input_files"])] = DEFAULT_MIN_INPUT_FILES,
-    delete_files: Annotated[int, typer.Option(min=1, help=_HELP["delete_files"])] = DEFAULT_MANY_DELETE_FILES,
+    cores: Annotated[int, typer.Option(min=1, max=MOST_COUNT, help=_HELP["cores"])] = DEFAULT_CORES,
+    min_input_files: Annotated[
+        int, typer.Option(min=2, max=MOST_COUNT, help=_HELP["min_input_files"])
+    ] = DEFAULT_MIN_INPUT_FILES,
+    delete_files: Annotated[
+        int, typer.Option(min=1, max=MOST_COUNT, help=_HELP["delete_files"])
+    ] = DEFAULT_MANY_DELETE_FILES,
     master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,

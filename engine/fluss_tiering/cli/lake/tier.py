@@ -78,6 +78,7 @@ def _parameter(option: Option) -> inspect.Parameter:
         option.about.flag,
         help=option.about.help,
         min=None if option.about.is_size else option.about.least,
+        max=option.about.most,
         parser=_parser(option) if option.about.is_size else None,
         metavar=option.about.metavar,
     )

@@ -13,6 +13,7 @@ from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import KV_TTL
+from fluss_tiering.spark.command_line import MOST_COUNT
 
 if TYPE_CHECKING:
     from fluss_tiering.lake.iceberg.repair.check import WrongFile
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 def verify(
     table: options.Table,
-    limit: Annotated[int, typer.Option(min=1, help="The maximum number of differing keys to list.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MOST_COUNT, help="The maximum number of differing keys to list.")
+    ] = 20,
     master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
