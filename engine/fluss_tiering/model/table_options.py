@@ -165,6 +165,23 @@ BLOOM_FILTER_NDV: Final = "write.parquet.bloom-filter-ndv.column."
 BLOOM_FILTER_MAX_BYTES: Final = "write.parquet.bloom-filter-max-bytes"
 _LEAST_BLOOM_FILTER_BYTES: Final = 32
 """The size of a block, of which a filter has at least one."""
+_MAX_INT: Final = 2**31 - 1
+_MAX_LONG: Final = 2**63 - 1
+_NUMBERS_OF_COMMITS: Final = {
+    "commit.retry.num-retries": _MAX_INT,
+    "commit.retry.min-wait-ms": _MAX_INT,
+    "commit.retry.max-wait-ms": _MAX_INT,
+    "commit.retry.total-timeout-ms": _MAX_INT,
+    "commit.status-check.num-retries": _MAX_INT,
+    "commit.status-check.min-wait-ms": _MAX_LONG,
+    "commit.status-check.max-wait-ms": _MAX_LONG,
+    "commit.status-check.total-timeout-ms": _MAX_LONG,
+    "commit.manifest.target-size-bytes": _MAX_LONG,
+    "commit.manifest.min-count-to-merge": _MAX_INT,
+    "write.metadata.previous-versions-max": _MAX_INT,
+    "write.summary.partition-limit": _MAX_INT,
+}
+"""The properties that Iceberg's Java library parses in each commit, and the largest number that each may be."""
 
 TABLE_OPTIONS: Final = (
     LAKE_ENABLED,
@@ -260,6 +277,24 @@ def _meant(key: str, similarity: float) -> list[str]:
     close = get_close_matches(plain, _KNOWN, n=2, cutoff=similarity)
     nearness = [SequenceMatcher(None, each, plain).ratio() for each in close]
     return [each for each, near in zip(close, nearness, strict=True) if near > nearness[0] - _AS_NEAR]
+
+
+def expected_of_commits(key: str, value: str) -> str | None:
+    """Return what is expected of a property of a lake table by which Iceberg's Java library commits.
+
+    Java parses such a property in each commit, and its error names the value alone.
+
+    Args:
+        key: The property, as Iceberg names it.
+        value: Its value.
+
+    Returns:
+        None if Java can parse the value, or if the property is about something else.
+    """
+    most = _NUMBERS_OF_COMMITS.get(key)
+    if most is None or (re.fullmatch("[+-]?[0-9]{1,19}", value) and -most - 1 <= int(value) <= most):
+        return None
+    return f"a whole number of at most {most}"
 
 
 def expected_of_bloom_filters(key: str, value: str) -> str | None:

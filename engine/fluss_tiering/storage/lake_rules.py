@@ -30,6 +30,7 @@ from fluss_tiering.model.table_options import (
     OWN_OF_CLUSTERS,
     OWN_PREFIX,
     expected_of_bloom_filters,
+    expected_of_commits,
 )
 
 _MAX_KEY_TIMESTAMP_PRECISION: Final = 6
@@ -120,7 +121,7 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
         if value.lower() != option.default:
             yield f"{option.key} is {value!r}: expected {option.default}, the only value that tiering writes"
     yield from _whole_numbers(properties)
-    yield from _bloom_filters(properties)
+    yield from _of_iceberg(properties)
     codec = properties.get(ICEBERG_CODEC.key, ICEBERG_CODEC.default)
     compressing = [name for name in _COMPRESSING if pa.Codec.is_available(name)]
     if codec.lower() not in (*compressing, _UNCOMPRESSED):
@@ -150,12 +151,13 @@ def _is_positive(value: str) -> bool:
     return re.fullmatch("[0-9]{1,19}", value) is not None and 0 < int(value) <= _MAX_LONG
 
 
-def _bloom_filters(properties: Mapping[str, str]) -> Iterator[str]:
+def _of_iceberg(properties: Mapping[str, str]) -> Iterator[str]:
     for key, value in properties.items():
         if key.startswith(LAKE_TABLE_PREFIX):
-            expected = expected_of_bloom_filters(key.removeprefix(LAKE_TABLE_PREFIX), value)
-            if expected is not None:
-                yield f"{key} is {value!r}: expected {expected}"
+            name = key.removeprefix(LAKE_TABLE_PREFIX)
+            for expected in (expected_of_bloom_filters(name, value), expected_of_commits(name, value)):
+                if expected is not None:
+                    yield f"{key} is {value!r}: expected {expected}"
 
 
 def _name_objection(key: str, name: str) -> str | None:

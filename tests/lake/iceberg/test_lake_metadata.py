@@ -40,6 +40,8 @@ SIZE = "write.target-file-size-bytes"
         ({CODEC: "uncompressed", LEVEL: "3"}, WriteProperties("none", None, 512 << 20)),
         ({SIZE: "1"}, WriteProperties("zstd", None, 1)),
         ({SIZE: "999999999999999999"}, WriteProperties("zstd", None, 999999999999999999)),
+        ({"commit.retry.num-retries": "-1"}, WriteProperties("zstd", None, 512 << 20)),
+        ({"commit.status-check.max-wait-ms": "+60000000000"}, WriteProperties("zstd", None, 512 << 20)),
         ({"write.format.default": "orc", "owner": "me"}, WriteProperties("zstd", None, 512 << 20)),
     ],
 )
@@ -62,6 +64,10 @@ def test_files_are_written_as_the_table_s_properties_say(properties: dict[str, s
         ({SIZE: "128MB"}, "a whole number of bytes above 0"),
         ({SIZE: "1000000000000000000"}, "a whole number of bytes above 0"),
         ({"encryption.key-id": "k"}, "no encryption"),
+        ({"commit.manifest.target-size-bytes": "8MB"}, f"a whole number of at most {2**63 - 1}"),
+        ({"commit.manifest.min-count-to-merge": "2147483648"}, "a whole number of at most 2147483647"),
+        ({"write.metadata.previous-versions-max": "1e3"}, "a whole number of at most 2147483647"),
+        ({"write.summary.partition-limit": ""}, "a whole number of at most 2147483647"),
     ],
 )
 def test_a_property_by_which_no_file_can_be_written_is_named_with_its_remedy(properties: dict[str, str], expected: str):
@@ -72,6 +78,14 @@ def test_a_property_by_which_no_file_can_be_written_is_named_with_its_remedy(pro
     for said in (f"the property {key} of the lake table c.db.t is {value!r}", expected):
         assert said in refused.value.message
     assert refused.value.message.endswith(f"ALTER TABLE c.db.t UNSET TBLPROPERTIES ('{key}')")
+
+
+@pytest.mark.parametrize("key", ["num-retries", "min-wait-ms", "max-wait-ms", "total-timeout-ms"])
+def test_a_property_that_spark_cannot_remove_has_another_remedy(key):
+    with pytest.raises(FlussTieringError, match=f"the property commit.retry.{key} of the lake table .* is 'abc'") as it:
+        write_properties("c.db.t", {f"commit.retry.{key}": "abc"})
+    assert it.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+    assert "TableOperations.commit" in it.value.message
 
 
 # Commits

@@ -134,6 +134,15 @@ BLOOM = "iceberg.write.parquet.bloom-filter-"
                 ("write.metadata.previous-versions-max", "0"),
             )
         ),
+        *(
+            ({"properties": {f"iceberg.{name}": value}}, f"{name} is {value!r}: expected a whole number of at most")
+            for name, value in (
+                ("commit.retry.num-retries", "abc"),
+                ("commit.retry.total-timeout-ms", "30min"),
+                ("commit.manifest.target-size-bytes", "9" * 19),
+                ("write.metadata.previous-versions-max", "2147483648"),
+            )
+        ),
         ({"properties": {f"{PARQUET}codec": "lzma"}}, "codec is 'lzma': expected one of zstd, gzip"),
         ({"properties": {f"{PARQUET}codec": "none"}}, "codec is 'none': expected one of zstd, gzip"),
         ({"properties": {f"{PARQUET}level": "high"}}, "level is 'high': expected a whole number from"),

@@ -1,4 +1,4 @@
-"""The properties of a lake table that decide how data files are written. Users may set them as they like."""
+"""The properties of a lake table that decide how files are written and committed. Users may set them as they like."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from typing import Final, NoReturn
 import pyarrow as pa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table_options import ICEBERG_CODEC, ICEBERG_TARGET_FILE_SIZE
+from fluss_tiering.model.table_options import ICEBERG_CODEC, ICEBERG_TARGET_FILE_SIZE, expected_of_commits
 
 _CODEC: Final = "write.parquet.compression-codec"
 _LEVEL: Final = "write.parquet.compression-level"
 _TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
 _ENCRYPTION: Final = "encryption.key-id"
+_RETRIES: Final = "commit.retry."
+_BY_OPERATIONS: Final = (
+    "Iceberg reads it before each commit, also before one that would change it, so that neither Spark nor PyIceberg "
+    "can; replace the table's metadata by `TableOperations.commit` of Iceberg's Java library"
+)
 _UNCOMPRESSED: Final = "uncompressed"
 _CODECS: Final = ("zstd", "gzip", "snappy", "lz4", "brotli")
 
@@ -43,10 +48,15 @@ def write_properties(table: str, properties: Mapping[str, str]) -> WriteProperti
         properties: The properties of the table.
 
     Raises:
-        FlussTieringError: LAKE_TABLE_MISMATCH if a property has a value by which no file can be written.
+        FlussTieringError: LAKE_TABLE_MISMATCH if a property has a value by which no file can be written or committed.
     """
     if _ENCRYPTION in properties:
         refuse(table, _ENCRYPTION, properties[_ENCRYPTION], "no encryption, since executors write plain files")
+    for key, value in properties.items():
+        if expected := expected_of_commits(key, value):
+            if key.startswith(_RETRIES):
+                raise _refusal(table, key, value, expected, _BY_OPERATIONS)
+            refuse(table, key, value, expected)
     codec = properties.get(_CODEC, ICEBERG_CODEC.default).lower()
     known = [name for name in _CODECS if pa.Codec.is_available(name)]
     if codec not in (*known, _UNCOMPRESSED):
@@ -89,8 +99,13 @@ def refuse(table: str, key: str, value: str, expected: str) -> NoReturn:
     Raises:
         FlussTieringError: LAKE_TABLE_MISMATCH, always.
     """
-    raise FlussTieringError(
+    remedy = f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{key}')"
+    raise _refusal(table, key, value, expected, remedy)
+
+
+def _refusal(table: str, key: str, value: str, expected: str, remedy: str) -> FlussTieringError:
+    return FlussTieringError(
         ErrorCode.LAKE_TABLE_MISMATCH,
         f"the property {key} of the lake table {table} is {value!r}: expected {expected}; set it to that, or remove "
-        f"it: ALTER TABLE {table} UNSET TBLPROPERTIES ('{key}')",
+        f"it: {remedy}",
     )
