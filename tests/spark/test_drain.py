@@ -9,7 +9,8 @@ from spark_support import Tiering, in_background, named
 
 from fluss_tiering.cli.main import main
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.client.calls import tiering as calls
+from fluss_tiering.model.tiering import ROUND_FORMAT, TieringState
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions, parse_arguments
 from waiting import wait_until
@@ -92,6 +93,41 @@ def test_a_table_with_a_freshness_of_zero_ends_a_drain_and_does_not_keep_one_bus
     (followed,) = tiering.tier_all(table, drain=True, follow=True, time_budget="3s")
     # One round a second, and one at each end. It was about 75 a second.
     assert followed.epoch - epoch <= 5
+
+
+def test_a_table_that_the_server_does_not_hand_out_ends_a_drain_and_does_not_keep_one_busy(
+    tiering: Tiering, monkeypatch
+):
+    refused, good = due_table(tiering), due_table(tiering)
+    for table in (refused, good):
+        tiering.write(table, named(range(3), "row"))
+    wait_until(lambda: {state(tiering, refused), state(tiering, good)} == {TieringState.PENDING})
+    claim_tables = TieringClient.claim_tables
+    asked = []
+
+    def as_an_older_driver(client, paths, *further):
+        if refused.path not in paths:
+            return claim_tables(client, paths, *further)
+        asked.append(paths)
+        with monkeypatch.context() as patched:
+            patched.setattr(calls, "ROUND_FORMAT", ROUND_FORMAT - 1)
+            return claim_tables(client, paths, *further)
+
+    monkeypatch.setattr(TieringClient, "claim_tables", as_an_older_driver)
+    results = {result.path: result for result in tiering.tier_all(refused, good, drain=True)}
+    assert "expected 1, that of this server; install the same version" in results[refused.path].error
+    assert results[good.path].error is None
+    assert state(tiering, refused) is TieringState.PENDING
+    assert application.exit_code(list(results.values()), outcome_in_status=False) == 1
+    asked.clear()
+    tiering.tier_all(refused, drain=True, follow=True, time_budget="6s")
+    # At 0, 1 and 3 seconds. It was about 75 a second.
+    assert 1 <= len(asked) <= 4
+
+    monkeypatch.undo()
+    (result,) = tiering.tier_all(refused, drain=True)
+    assert result.error is None
+    assert len(tiering.lake_rows(refused)) == 3
 
 
 def test_a_drain_s_command_line():

@@ -38,6 +38,11 @@ TRANSITIONS: Final[dict[TieringState | None, frozenset[TieringState]]] = {
 OUTCOMES: Final = frozenset({TieringState.TIERED, TieringState.FAILED})
 """The states in which a round ends."""
 
+ROUND_FORMAT: Final = 1
+"""The format of this version's rounds: what they write into lake tables, and how they read what other rounds wrote.
+
+It grows if drivers of two versions must not tier one table in turn. A server refuses drivers of another format.
+"""
 MAX_SENT_ERROR_CHARS: Final = 2048
 """A driver cuts an error message to this many characters before it sends it."""
 MAX_KEPT_ERROR_CHARS: Final = 4096

@@ -22,6 +22,9 @@ _LOOK_S: Final = 1.0
 """The time between two looks at the clock while nothing happens."""
 REST_S: Final = 1.0
 """How long a table rests after a round that found nothing new. A freshness of 0 makes it Pending again at once."""
+MAX_REST_S: Final = 60.0
+"""How long a table rests at most after claims that the server refused. It stays Pending, and rests twice as long each
+time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Drain:
         self._running: dict[TablePath, Future[TableResult | None]] = {}
         self._results: dict[TablePath, TableResult] = {}
         self._rests_until: dict[TablePath, float] = {}
+        self._refusals: dict[TablePath, int] = {}
 
     def run(self, threads: ThreadPoolExecutor, stopped: threading.Event) -> list[TableResult]:
         """Run the drain, and return the last outcome of each table that was tiered, in the order of their paths.
@@ -111,8 +115,9 @@ class Drain:
     def _use_idle_time(self, *, over: bool) -> None:
         if self._idle_work is None:
             return
-        # A pending table waits here only while as many rounds run as may, or for a second after its last round.
-        if over or self._running or self._pending.longest_waiting():
+        # A pending table waits here only while as many rounds run as may, or for a second after its last round. One
+        # that the server does not hand out keeps nothing waiting.
+        if over or self._running or any(path not in self._refusals for path in self._pending.longest_waiting()):
             self._idle_work.give_way()
         else:
             self._idle_work.begin_if_due()
@@ -123,14 +128,21 @@ class Drain:
                 del self._running[path]
                 if (result := future.result()) is not None:
                     self._results[path] = result
-                    if not result.failed and result.stats.lake_snapshot_id is None:
-                        self._rests_until[path] = time.monotonic() + REST_S
+                    self._rests_until[path] = time.monotonic() + self._rest_s(result)
+
+    def _rest_s(self, result: TableResult) -> float:
+        """Return how long the table rests after this outcome, in seconds."""
+        if result.failed and not result.recorded:
+            refusals = self._refusals[result.path] = self._refusals.get(result.path, -1) + 1
+            return min(MAX_REST_S, REST_S * (1 << min(refusals, 10)))
+        self._refusals.pop(result.path, None)
+        return REST_S if not result.failed and result.stats.lake_snapshot_id is None else 0.0
 
     def _rests(self, path: TablePath) -> bool:
         return time.monotonic() < self._rests_until.get(path, 0.0)
 
     def _more_is_pending(self) -> bool:
-        """Return whether a table is pending whose last round here did not find out a moment ago that nothing is new."""
+        """Return whether a table is pending that does not rest after its last round here."""
         return self._pending.refresh() and not all(map(self._rests, self._pending.longest_waiting()))
 
 

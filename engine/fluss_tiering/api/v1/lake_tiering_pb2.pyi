@@ -146,6 +146,7 @@ class LakeTieringHeartbeatRequest(_message.Message):
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     DRIVER_FIELD_NUMBER: _builtins.int
     MAINTAINED_TABLES_FIELD_NUMBER: _builtins.int
+    ROUND_FORMAT_FIELD_NUMBER: _builtins.int
     request_table: _builtins.bool
     """Whether the driver asks for a Pending table."""
     lease_id: _builtins.str
@@ -154,6 +155,8 @@ class LakeTieringHeartbeatRequest(_message.Message):
     """The token of the attempt under the lease id, as in ClaimTables. It may be absent."""
     driver: _builtins.str
     """The application that runs the round, for people, as in ClaimTables. It may be absent."""
+    round_format: _builtins.int
+    """The format of rounds that the driver makes, as in ClaimTables. It is compared if the driver asks for a table."""
     @_builtins.property
     def tiering_tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbHeartbeatReqForTable]:
         """The tables whose rounds go on."""
@@ -188,10 +191,11 @@ class LakeTieringHeartbeatRequest(_message.Message):
         attempt_token: _builtins.int | None = ...,
         driver: _builtins.str | None = ...,
         maintained_tables: _abc.Iterable[Global___PbLakeMaintenance] | None = ...,
+        round_format: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_driver", b"_driver", "_lease_id", b"_lease_id", "attempt_token", b"attempt_token", "driver", b"driver", "lease_id", b"lease_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_driver", b"_driver", "_lease_id", b"_lease_id", "_round_format", b"_round_format", "attempt_token", b"attempt_token", "driver", b"driver", "lease_id", b"lease_id", "round_format", b"round_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_driver", b"_driver", "_lease_id", b"_lease_id", "attempt_token", b"attempt_token", "driver", b"driver", "failed_tables", b"failed_tables", "finished_tables", b"finished_tables", "force_finished_tables", b"force_finished_tables", "lease_id", b"lease_id", "maintained_tables", b"maintained_tables", "request_table", b"request_table", "tiering_tables", b"tiering_tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_driver", b"_driver", "_lease_id", b"_lease_id", "_round_format", b"_round_format", "attempt_token", b"attempt_token", "driver", b"driver", "failed_tables", b"failed_tables", "finished_tables", b"finished_tables", "force_finished_tables", b"force_finished_tables", "lease_id", b"lease_id", "maintained_tables", b"maintained_tables", "request_table", b"request_table", "round_format", b"round_format", "tiering_tables", b"tiering_tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempt_token: _TypeAlias = _typing.Literal["attempt_token"]  # noqa: Y015
     _WhichOneofArgType__attempt_token: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token"]  # noqa: Y015
@@ -199,12 +203,16 @@ class LakeTieringHeartbeatRequest(_message.Message):
     _WhichOneofArgType__driver: _TypeAlias = _typing.Literal["_driver", b"_driver"]  # noqa: Y015
     _WhichOneofReturnType__lease_id: _TypeAlias = _typing.Literal["lease_id"]  # noqa: Y015
     _WhichOneofArgType__lease_id: _TypeAlias = _typing.Literal["_lease_id", b"_lease_id"]  # noqa: Y015
+    _WhichOneofReturnType__round_format: _TypeAlias = _typing.Literal["round_format"]  # noqa: Y015
+    _WhichOneofArgType__round_format: _TypeAlias = _typing.Literal["_round_format", b"_round_format"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__attempt_token) -> _WhichOneofReturnType__attempt_token | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__driver) -> _WhichOneofReturnType__driver | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_id) -> _WhichOneofReturnType__lease_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__round_format) -> _WhichOneofReturnType__round_format | None: ...
 
 Global___LakeTieringHeartbeatRequest: _TypeAlias = LakeTieringHeartbeatRequest  # noqa: Y015
 
@@ -372,6 +380,7 @@ class ClaimTablesRequest(_message.Message):
     LEASE_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     DRIVER_FIELD_NUMBER: _builtins.int
+    ROUND_FORMAT_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     """The lease id under which the rounds run."""
     attempt_token: _builtins.int
@@ -380,6 +389,10 @@ class ClaimTablesRequest(_message.Message):
     """
     driver: _builtins.str
     """The application that runs the rounds, for people: for example a Spark application id."""
+    round_format: _builtins.int
+    """The format of rounds that the driver makes: what they write into lake tables, and how they read what other rounds
+    wrote. The claim is refused if the server's rounds have another one. If it is absent, formats are not compared.
+    """
     @_builtins.property
     def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
         """The tables to claim. None may be named twice."""
@@ -391,14 +404,20 @@ class ClaimTablesRequest(_message.Message):
         lease_id: _builtins.str = ...,
         attempt_token: _builtins.int | None = ...,
         driver: _builtins.str = ...,
+        round_format: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "attempt_token", b"attempt_token"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_round_format", b"_round_format", "attempt_token", b"attempt_token", "round_format", b"round_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "attempt_token", b"attempt_token", "driver", b"driver", "lease_id", b"lease_id", "table_paths", b"table_paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_round_format", b"_round_format", "attempt_token", b"attempt_token", "driver", b"driver", "lease_id", b"lease_id", "round_format", b"round_format", "table_paths", b"table_paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempt_token: _TypeAlias = _typing.Literal["attempt_token"]  # noqa: Y015
     _WhichOneofArgType__attempt_token: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token"]  # noqa: Y015
+    _WhichOneofReturnType__round_format: _TypeAlias = _typing.Literal["round_format"]  # noqa: Y015
+    _WhichOneofArgType__round_format: _TypeAlias = _typing.Literal["_round_format", b"_round_format"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__attempt_token) -> _WhichOneofReturnType__attempt_token | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__round_format) -> _WhichOneofReturnType__round_format | None: ...
 
 Global___ClaimTablesRequest: _TypeAlias = ClaimTablesRequest  # noqa: Y015
 

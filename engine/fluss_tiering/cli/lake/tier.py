@@ -144,7 +144,7 @@ def tier(
     from fluss_tiering.spark.round.progress import LogProgress  # noqa: PLC0415
 
     # Bars are for terminals only.
-    progress = None if output.error_console.is_terminal else LogProgress(output.print_progress)
+    progress = None if output.error_console.is_terminal else LogProgress(output.print_progress, with_errors=what.follow)
     maintained: list[Maintenance] = []
     try:
         results = application.run(

@@ -14,6 +14,7 @@ from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import (
     MAX_SENT_ERROR_CHARS,
+    ROUND_FORMAT,
     Claim,
     HeartbeatAnswer,
     HeartbeatEntry,
@@ -51,6 +52,7 @@ def heartbeat(
             lease_id=lease_id,
             attempt_token=attempt_token,
             driver=driver,
+            round_format=ROUND_FORMAT if request_table else None,
             maintained_tables=[maintenance_to_pb(report) for report in maintained],
         ),
         answer_from_pb,
@@ -69,6 +71,7 @@ def claim_tables(
             lease_id=lease_id,
             attempt_token=attempt_token,
             driver=driver,
+            round_format=ROUND_FORMAT,
         ),
         lambda response: [wire.claim_from_pb(claim) for claim in response.claims],
     )

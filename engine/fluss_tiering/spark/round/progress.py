@@ -54,13 +54,14 @@ class LogProgress(Closing):
     """Writes one line for each step.
 
     Args:
-        write: Writes a line; None to log it. Errors are only logged, since a command shows them itself.
+        write: Writes a line; None to log it.
+        with_errors: Whether the line of a failure has its reason. A command that ends soon shows the reasons itself.
     """
 
-    def __init__(self, write: Callable[[str], None] | None = None) -> None:
+    def __init__(self, write: Callable[[str], None] | None = None, *, with_errors: bool = True) -> None:
         self._write = write or logger.info
         self._write_error = write or logger.error
-        self._with_errors = write is None
+        self._with_errors = with_errors
 
     def close(self) -> None:
         """Do nothing, since each line is written at once."""

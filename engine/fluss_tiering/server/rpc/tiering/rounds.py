@@ -9,7 +9,7 @@ from typing import Final
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringRound
+from fluss_tiering.model.tiering import ROUND_FORMAT, Claim, HeartbeatAnswer, HeartbeatEntry, TieringRound
 from fluss_tiering.server.rpc.reads import TableLookup
 from fluss_tiering.server.rpc.scope.leases import LeaseTables
 from fluss_tiering.server.security.executor_tokens import ExecutorTokens
@@ -56,6 +56,7 @@ class RoundCalls:
         """Take the reports of rounds, and hand out a pending table if the driver asks for one."""
         requester = None
         if request.request_table:
+            _check_format(request)
             lease_id = identifier(request, "lease_id", request.lease_id) if request.HasField("lease_id") else ""
             requester = RoundOwner(lease_id, optional_token(request), _driver(request, request.driver))
             if lease_id:
@@ -92,6 +93,7 @@ class RoundCalls:
 
     async def claim(self, request: pb.ClaimTablesRequest) -> pb.ClaimTablesResponse:
         """Claim tables by name, each on its own."""
+        _check_format(request)
         owner = RoundOwner(
             identifier(request, "lease_id", request.lease_id),
             optional_token(request),
@@ -141,6 +143,17 @@ def _shows() -> Callable[[TablePath], bool] | None:
 
 def _entries(messages: Sequence[pb.PbHeartbeatReqForTable]) -> tuple[HeartbeatEntry, ...]:
     return tuple(entry_from_pb(each) for each in messages)
+
+
+def _check_format(request: pb.LakeTieringHeartbeatRequest | pb.ClaimTablesRequest) -> None:
+    """Refuse a driver whose rounds would not understand those of this version, or the reverse."""
+    if request.HasField("round_format") and request.round_format != ROUND_FORMAT:
+        raise FlussTieringError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"the driver makes rounds of the format {request.round_format}: expected {ROUND_FORMAT}, that of this "
+            "server; install the same version of fluss-tiering where the server runs, in Airflow's environment and "
+            "where Spark's drivers and workers run",
+        )
 
 
 def _driver(request: pb.LakeTieringHeartbeatRequest | pb.ClaimTablesRequest, driver: str) -> str:
