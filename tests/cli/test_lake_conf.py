@@ -93,10 +93,12 @@ def statements(sql: str) -> list[str]:
 
 def test_the_folder_of_a_lake_table_is_described_once_it_is_there(command, client, table, monkeypatch):
     command("tables", "create", table, "-c", "id BIGINT")
-    assert (
-        f"Lake table: none yet. The first round makes {table} in the lake catalog"
-        in command("tables", "describe", table).out
-    )
+    place = f"{table} in the lake catalog fluss_lake (jdbc)"
+    none_yet = f"Lake table: none yet. The first round makes {place}"
+    command("tables", "alter", table, "--set", "table.datalake.enabled=false")
+    assert f"{none_yet}, once table.datalake.enabled is true." in command("tables", "describe", table).out
+    command("tables", "alter", table, "--set", "table.datalake.enabled=true")
+    assert f"{none_yet}." in command("tables", "describe", table).out
     (described,) = json.loads(command("tables", "describe", table, "--json").out)
     database, _, name = table.partition(".")
     assert described["lake_table"] == {

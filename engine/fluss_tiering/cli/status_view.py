@@ -93,10 +93,10 @@ def maintenance_line(status: TieringStatus) -> str:
         return f"{status.path}: the lake table was not maintained since the server started"
     return (
         f"{status.path}: last maintained {output.ago_cell(status.last_maintained_time)}; since the server started, "
-        f"maintenance has saved {_counted(status.maintenance_saved_files, 'file')}, rewritten "
-        f"{output.bytes_cell(status.maintenance_rewritten_bytes)}, expired "
+        f"maintenance has rewritten {output.bytes_cell(status.maintenance_rewritten_bytes)}, expired "
         f"{_counted(status.maintenance_expired_snapshots, 'snapshot')} and deleted "
-        f"{_counted(status.maintenance_deleted_files, 'file')}"
+        f"{_counted(status.maintenance_deleted_files, 'file')}; the lake table has "
+        f"{_counted(status.maintenance_saved_files, 'file')} fewer by it"
     )
 
 

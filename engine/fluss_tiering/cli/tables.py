@@ -21,6 +21,7 @@ from fluss_tiering.cli.lake import lake_place
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.lake.names import catalog_name
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import is_switched_on
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, partition_name
 from fluss_tiering.model.table_options import LAKE_ENABLED, LAKE_FRESHNESS, check_option_key
 from fluss_tiering.plural import counted
@@ -427,7 +428,8 @@ def _lake_text(info: TableInfo, folder: str | None, *, is_tiered: bool) -> str:
         return "The table is in no lake catalog."
     place = f"{info.lake_path} in the lake catalog {catalog_name(catalog)} ({catalog.get('type', 'of its own type')})"
     if folder is None and not is_tiered:
-        return f"Lake table: none yet. The first round makes {place}."
+        off = "" if is_switched_on(info) else ", once table.datalake.enabled is true"
+        return f"Lake table: none yet. The first round makes {place}{off}."
     if folder is not None:
         return f"Lake table: {place}, in the folder {folder}."
     warehouse = f" The warehouse of the catalog is {catalog['warehouse']}." if "warehouse" in catalog else ""

@@ -167,6 +167,8 @@ _LEAST_BLOOM_FILTER_BYTES: Final = 32
 """The size of a block, of which a filter has at least one."""
 _MAX_INT: Final = 2**31 - 1
 _MAX_LONG: Final = 2**63 - 1
+RETRIES_OF_COMMITS: Final = "commit.retry."
+"""What the names of the properties begin with that Iceberg reads before each commit, also before one that sets them."""
 _NUMBERS_OF_COMMITS: Final = {
     "commit.retry.num-retries": _MAX_INT,
     "commit.retry.min-wait-ms": _MAX_INT,
@@ -292,9 +294,13 @@ def expected_of_commits(key: str, value: str) -> str | None:
         None if Java can parse the value, or if the property is about something else.
     """
     most = _NUMBERS_OF_COMMITS.get(key)
-    if most is None or (re.fullmatch("[+-]?[0-9]{1,19}", value) and -most - 1 <= int(value) <= most):
+    # Iceberg creates no table with a negative one of these, and takes any other number.
+    least = 0 if key.startswith(RETRIES_OF_COMMITS) else None
+    if most is None or (
+        re.fullmatch("[+-]?[0-9]{1,19}", value) and (-most - 1 if least is None else least) <= int(value) <= most
+    ):
         return None
-    return f"a whole number of at most {most}"
+    return f"a whole number {'of at most' if least is None else 'from 0 to'} {most}"
 
 
 def expected_of_bloom_filters(key: str, value: str) -> str | None:

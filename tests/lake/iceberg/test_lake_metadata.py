@@ -40,7 +40,7 @@ SIZE = "write.target-file-size-bytes"
         ({CODEC: "uncompressed", LEVEL: "3"}, WriteProperties("none", None, 512 << 20)),
         ({SIZE: "1"}, WriteProperties("zstd", None, 1)),
         ({SIZE: "999999999999999999"}, WriteProperties("zstd", None, 999999999999999999)),
-        ({"commit.retry.num-retries": "-1"}, WriteProperties("zstd", None, 512 << 20)),
+        ({"commit.retry.num-retries": "0"}, WriteProperties("zstd", None, 512 << 20)),
         ({"commit.status-check.max-wait-ms": "+60000000000"}, WriteProperties("zstd", None, 512 << 20)),
         ({"write.format.default": "orc", "owner": "me"}, WriteProperties("zstd", None, 512 << 20)),
     ],
@@ -80,10 +80,12 @@ def test_a_property_by_which_no_file_can_be_written_is_named_with_its_remedy(pro
     assert refused.value.message.endswith(f"ALTER TABLE c.db.t UNSET TBLPROPERTIES ('{key}')")
 
 
+@pytest.mark.parametrize("value", ["abc", "-1"])
 @pytest.mark.parametrize("key", ["num-retries", "min-wait-ms", "max-wait-ms", "total-timeout-ms"])
-def test_a_property_that_spark_cannot_remove_has_another_remedy(key):
-    with pytest.raises(FlussTieringError, match=f"the property commit.retry.{key} of the lake table .* is 'abc'") as it:
-        write_properties("c.db.t", {f"commit.retry.{key}": "abc"})
+def test_a_property_that_spark_cannot_remove_has_another_remedy(key, value):
+    message = f"the property commit.retry.{key} of the lake table .* is '{value}': expected a whole number from 0 to "
+    with pytest.raises(FlussTieringError, match=message) as it:
+        write_properties("c.db.t", {f"commit.retry.{key}": value})
     assert it.value.code is ErrorCode.LAKE_TABLE_MISMATCH
     assert "TableOperations.commit" in it.value.message
 

@@ -135,9 +135,10 @@ BLOOM = "iceberg.write.parquet.bloom-filter-"
             )
         ),
         *(
-            ({"properties": {f"iceberg.{name}": value}}, f"{name} is {value!r}: expected a whole number of at most")
+            ({"properties": {f"iceberg.{name}": value}}, f"{name} is {value!r}: expected a whole number")
             for name, value in (
                 ("commit.retry.num-retries", "abc"),
+                ("commit.retry.num-retries", "-1"),
                 ("commit.retry.total-timeout-ms", "30min"),
                 ("commit.manifest.target-size-bytes", "9" * 19),
                 ("write.metadata.previous-versions-max", "2147483648"),

@@ -691,7 +691,7 @@ class PbTableTieringStatus(_message.Message):
     server started.
     """
     maintenance_saved_files: _builtins.int
-    """How many data files and delete files maintenance has saved since the server started. It is absent as above."""
+    """How many data files and delete files the lake table has fewer by maintenance since the server started. It is absent as above."""
     maintenance_rewritten_bytes: _builtins.int
     """The size of the data files that maintenance has rewritten since the server started, in bytes. It is absent as above."""
     maintenance_expired_snapshots: _builtins.int

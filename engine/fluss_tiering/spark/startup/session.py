@@ -74,7 +74,13 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         try:
             spark = builder.getOrCreate()
         except (*JAVA_ERRORS, ConnectionError) as error:
+            check_interrupt()
             raise _not_started(master, error, process.last_words()) from None
+        except Exception:
+            # An interrupt in the midst of a call leaves its answer on the connection. pyspark then takes that for the
+            # answer to the call with which it stops what it has started, which fails in any way.
+            check_interrupt()
+            raise
     _quieten_accumulators(spark)
     try:
         try:
@@ -109,12 +115,17 @@ def _conf_of_spark_submit() -> SparkConf:
 
 
 def _stop(spark: SparkSession, process: JvmProcess) -> None:
-    """Stop the session. Who ends a service signals all of its processes, so the JVM may be ending by itself."""
+    """Stop the session, or end its JVM if it cannot be stopped.
+
+    Who ends a service signals all of its processes, so the JVM may be ending by itself. After an interrupt in the midst
+    of a call, its answer is still on the connection, and the next call fails in any way.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # that pyspark could not stop the JVM
             spark.stop()
-    except (*JAVA_ERRORS, OSError):
+    except Exception as error:  # noqa: BLE001 - see above
+        logger.debug("the session could not be stopped, so its JVM is ended: %r", error)
         process.end()
 
 

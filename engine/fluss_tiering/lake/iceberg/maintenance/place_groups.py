@@ -109,12 +109,13 @@ def planned_rewrite(
     lineage = _lineage(table, old)
     if of_places is None or lineage is None:
         return None
-    name = f"compacted-{uuid.uuid4()}"
+    rewrite = uuid.uuid4()
     work = []
-    for (bucket, values), indexes in of_places.items():
+    for number, ((bucket, values), indexes) in enumerate(of_places.items()):
         live = places[bucket, values]
         of_files = {live[each].location: lineage[live[each].location] for part in indexes for each in part if lineage}
-        location = lake.piece_location(bucket, name, values)
+        # DuckDB compares paths without case, so that partitions whose values differ only by case need other names.
+        location = lake.piece_location(bucket, f"compacted-{rewrite}-{number:05d}", values)
         work.append(PlaceWork(bucket, values, location, tuple(live), tuple(indexes), of_files))
     return PlannedRewrite(
         PlaceRewriter(writer),

@@ -10,13 +10,17 @@ from typing import Final, NoReturn
 import pyarrow as pa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table_options import ICEBERG_CODEC, ICEBERG_TARGET_FILE_SIZE, expected_of_commits
+from fluss_tiering.model.table_options import (
+    ICEBERG_CODEC,
+    ICEBERG_TARGET_FILE_SIZE,
+    RETRIES_OF_COMMITS,
+    expected_of_commits,
+)
 
 _CODEC: Final = "write.parquet.compression-codec"
 _LEVEL: Final = "write.parquet.compression-level"
 _TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
 _ENCRYPTION: Final = "encryption.key-id"
-_RETRIES: Final = "commit.retry."
 _BY_OPERATIONS: Final = (
     "Iceberg reads it before each commit, also before one that would change it, so that neither Spark nor PyIceberg "
     "can; replace the table's metadata by `TableOperations.commit` of Iceberg's Java library"
@@ -54,7 +58,7 @@ def write_properties(table: str, properties: Mapping[str, str]) -> WriteProperti
         refuse(table, _ENCRYPTION, properties[_ENCRYPTION], "no encryption, since executors write plain files")
     for key, value in properties.items():
         if expected := expected_of_commits(key, value):
-            if key.startswith(_RETRIES):
+            if key.startswith(RETRIES_OF_COMMITS):
                 raise _refusal(table, key, value, expected, _BY_OPERATIONS)
             refuse(table, key, value, expected)
     codec = properties.get(_CODEC, ICEBERG_CODEC.default).lower()

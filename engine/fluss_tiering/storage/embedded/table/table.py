@@ -110,7 +110,7 @@ class EmbeddedTable:
                 raise FlussTieringError(
                     ErrorCode.PARTITION_NOT_EXIST,
                     f"table {self.info.path} has no partition {partition_name(values)!r}: expected one of those that "
-                    "exist, which `fluss-tiering tables show` lists",
+                    "exist, which `fluss-tiering tables describe` shows",
                 )
             with group.exclusively():
                 for bucket in group.opened:
