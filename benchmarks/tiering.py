@@ -27,6 +27,7 @@ from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.progress import LogProgress
 from fluss_tiering.spark.round.result import TableResult
+from fluss_tiering.spark.startup.local_workers import local_workers_conf
 from fluss_tiering.spark.submit import spark_conf
 
 CORES: Final = 2
@@ -139,10 +140,12 @@ def server(folder: Path) -> Iterator[tuple[str, TieringClient]]:
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """Yield a Spark session with as many cores as the benchmark has."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder: Any = SparkSession.builder.master(f"local[{CORES},4]").appName("benchmark")
-    builder = builder.config(map={**spark_conf(), "spark.ui.enabled": "false", "spark.log.level": "ERROR"})
+    """Yield a Spark session with as many cores as the benchmark has. Its workers are those of the application."""
+    python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = f"local[{CORES},4]"
+    builder: Any = SparkSession.builder.master(master).appName("benchmark")
+    settings = {**spark_conf(), **local_workers_conf(master, python)}
+    builder = builder.config(map={**settings, "spark.ui.enabled": "false", "spark.log.level": "ERROR"})
     spark = builder.getOrCreate()
     try:
         yield spark

@@ -79,6 +79,8 @@ class ErrorCode(StrEnum):
     """The server, the cluster or the database cannot be reached now; the call may succeed later."""
     UNSUPPORTED_VERSION = "UNSUPPORTED_VERSION"
     """The other side is of a version that does not know the call."""
+    UNSUPPORTED_ROUND_FORMAT = "UNSUPPORTED_ROUND_FORMAT"
+    """The driver makes rounds of another format than the server's version."""
     UNKNOWN = "UNKNOWN"
     """An error without a code that is known here, or a defect of the server."""
 
@@ -117,6 +119,7 @@ GRPC_STATUS_NAMES: Final[dict[ErrorCode, str]] = {
     ErrorCode.AUTHORIZATION: "PERMISSION_DENIED",
     ErrorCode.UNAVAILABLE: "UNAVAILABLE",
     ErrorCode.UNSUPPORTED_VERSION: "UNIMPLEMENTED",
+    ErrorCode.UNSUPPORTED_ROUND_FORMAT: "FAILED_PRECONDITION",
     ErrorCode.UNKNOWN: "INTERNAL",
 }
 

@@ -49,7 +49,7 @@ def test_a_driver_of_another_format_gets_no_table(
             FlussTieringError, match=f"of the format {other}: expected {ROUND_FORMAT}, .*same version"
         ) as it:
             ask()
-        assert it.value.code is ErrorCode.UNSUPPORTED_VERSION
+        assert it.value.code is ErrorCode.UNSUPPORTED_ROUND_FORMAT
     assert client.heartbeat().claim is None, "the heartbeat of a driver that asks for no table is no round"
     (status,) = client.list_tiering_statuses(table.path)
     assert status.state is TieringState.PENDING

@@ -44,12 +44,12 @@ def test_the_command_line_of_a_submit_is_read_as_the_same_options(options):
 @pytest.mark.parametrize(
     ("kind", "wrong", "named"),
     [
-        (CompactOptions, {"min_input_files": 1}, "--min-input-files: 1 is not a whole number above 1"),
-        (CompactOptions, {"delete_files": 0}, "--delete-files: 0 is not a whole number above 0"),
+        (CompactOptions, {"min_input_files": 1}, "--min-input-files: 1 is not a whole number from 2 to 2147483647"),
+        (CompactOptions, {"delete_files": 0}, "--delete-files: 0 is not a whole number from 1 to 2147483647"),
         (ExpireOptions, {"older_than": "soon"}, "--older-than: 'soon' is not a duration"),
-        (ExpireOptions, {"retain_last": 0}, "--retain-last: 0 is not a whole number above 0"),
+        (ExpireOptions, {"retain_last": 0}, "--retain-last: 0 is not a whole number from 1 to 2147483647"),
         (MaintainOptions, {"max_bytes": "0 mb"}, "--max-bytes: '0 mb' is too little: expected at least 1mb"),
-        (VerifyOptions, {"limit": 0}, "--limit: 0 is not a whole number above 0"),
+        (VerifyOptions, {"limit": 0}, "--limit: 0 is not a whole number from 1 to 2147483647"),
     ],
 )
 def test_a_wrong_option_is_refused_by_its_name(kind, wrong, named):

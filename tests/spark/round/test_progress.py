@@ -89,7 +89,7 @@ def test_an_outcome_is_one_line(told, line):
 
 def test_the_log_of_a_round_has_a_line_for_each_step():
     lines: list[str] = []
-    with LogProgress(lines.append) as progress:
+    with LogProgress(lines.append, with_errors=False) as progress:
         progress.step(PATH, "planning")
         progress.stage(PATH, "fluss-tiering-1-7", 12)
         progress.done(NOTHING_NEW)
@@ -100,6 +100,13 @@ def test_the_log_of_a_round_has_a_line_for_each_step():
         f"{TABLE}: Tiered, nothing new (0.4 s)",
         f"{TABLE}: Failed",  # The command lists the errors of all tables at its end.
     ]
+
+
+def test_a_command_that_goes_on_for_months_tells_the_reason_of_a_failure_at_once():
+    lines: list[str] = []
+    with LogProgress(lines.append) as progress:
+        progress.done(FAILED)
+    assert lines == [f"{TABLE}: Failed: no space left on the device"]
 
 
 def test_a_failure_is_an_error_in_the_log(caplog):

@@ -149,7 +149,7 @@ def _check_format(request: pb.LakeTieringHeartbeatRequest | pb.ClaimTablesReques
     """Refuse a driver whose rounds would not understand those of this version, or the reverse."""
     if request.HasField("round_format") and request.round_format != ROUND_FORMAT:
         raise FlussTieringError(
-            ErrorCode.UNSUPPORTED_VERSION,
+            ErrorCode.UNSUPPORTED_ROUND_FORMAT,
             f"the driver makes rounds of the format {request.round_format}: expected {ROUND_FORMAT}, that of this "
             "server; install the same version of fluss-tiering where the server runs, in Airflow's environment and "
             "where Spark's drivers and workers run",
