@@ -428,7 +428,7 @@ def _lake_text(info: TableInfo, folder: str | None, *, is_tiered: bool) -> str:
         return "The table is in no lake catalog."
     place = f"{info.lake_path} in the lake catalog {catalog_name(catalog)} ({catalog.get('type', 'of its own type')})"
     if folder is None and not is_tiered:
-        off = "" if is_switched_on(info) else ", once table.datalake.enabled is true"
+        off = "" if is_switched_on(info) else f", once {LAKE_ENABLED.key} is true"
         return f"Lake table: none yet. The first round makes {place}{off}."
     if folder is not None:
         return f"Lake table: {place}, in the folder {folder}."

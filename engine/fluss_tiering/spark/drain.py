@@ -22,7 +22,7 @@ _LOOK_S: Final = 1.0
 """The time between two looks at the clock while nothing happens."""
 REST_S: Final = 1.0
 """How long a table rests after a round that found nothing new. A freshness of 0 makes it Pending again at once."""
-MAX_REST_S: Final = 60.0
+_MAX_REST_S: Final = 60.0
 """How long a table rests at most after claims that the server refused. It stays Pending, and rests twice as long each
 time."""
 
@@ -78,7 +78,8 @@ class Drain:
         self._running: dict[TablePath, Future[TableResult | None]] = {}
         self._results: dict[TablePath, TableResult] = {}
         self._rests_until: dict[TablePath, float] = {}
-        self._refusals: dict[TablePath, int] = {}
+        self._refused: dict[TablePath, float] = {}
+        """The tables that the server does not hand out, and how long each rests, in seconds."""
 
     def run(self, threads: ThreadPoolExecutor, stopped: threading.Event) -> list[TableResult]:
         """Run the drain, and return the last outcome of each table that was tiered, in the order of their paths.
@@ -117,7 +118,7 @@ class Drain:
             return
         # A pending table waits here only while as many rounds run as may, or for a second after its last round. One
         # that the server does not hand out keeps nothing waiting.
-        if over or self._running or any(path not in self._refusals for path in self._pending.longest_waiting()):
+        if over or self._running or any(path not in self._refused for path in self._pending.longest_waiting()):
             self._idle_work.give_way()
         else:
             self._idle_work.begin_if_due()
@@ -133,9 +134,10 @@ class Drain:
     def _rest_s(self, result: TableResult) -> float:
         """Return how long the table rests after this outcome, in seconds."""
         if result.failed and not result.recorded:
-            refusals = self._refusals[result.path] = self._refusals.get(result.path, -1) + 1
-            return min(MAX_REST_S, REST_S * (1 << min(refusals, 10)))
-        self._refusals.pop(result.path, None)
+            before = self._refused.get(result.path)
+            rest_s = self._refused[result.path] = REST_S if before is None else min(_MAX_REST_S, 2 * before)
+            return rest_s
+        self._refused.pop(result.path, None)
         return REST_S if not result.failed and result.stats.lake_snapshot_id is None else 0.0
 
     def _rests(self, path: TablePath) -> bool:

@@ -73,13 +73,12 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
     with own_jvm() as process, interrupted_by_sigint():
         try:
             spark = builder.getOrCreate()
-        except (*JAVA_ERRORS, ConnectionError) as error:
-            check_interrupt()
-            raise _not_started(master, error, process.last_words()) from None
-        except Exception:
+        except Exception as error:
             # An interrupt in the midst of a call leaves its answer on the connection. pyspark then takes that for the
             # answer to the call with which it stops what it has started, which fails in any way.
             check_interrupt()
+            if isinstance(error, (*JAVA_ERRORS, ConnectionError)):
+                raise _not_started(master, error, process.last_words()) from None
             raise
     _quieten_accumulators(spark)
     try:

@@ -58,9 +58,7 @@ def write_properties(table: str, properties: Mapping[str, str]) -> WriteProperti
         refuse(table, _ENCRYPTION, properties[_ENCRYPTION], "no encryption, since executors write plain files")
     for key, value in properties.items():
         if expected := expected_of_commits(key, value):
-            if key.startswith(RETRIES_OF_COMMITS):
-                raise _refusal(table, key, value, expected, _BY_OPERATIONS)
-            refuse(table, key, value, expected)
+            refuse(table, key, value, expected, _BY_OPERATIONS if key.startswith(RETRIES_OF_COMMITS) else None)
     codec = properties.get(_CODEC, ICEBERG_CODEC.default).lower()
     known = [name for name in _CODECS if pa.Codec.is_available(name)]
     if codec not in (*known, _UNCOMPRESSED):
@@ -91,7 +89,7 @@ def _size(table: str, text: str) -> int:
     return int(text)
 
 
-def refuse(table: str, key: str, value: str, expected: str) -> NoReturn:
+def refuse(table: str, key: str, value: str, expected: str, remedy: str | None = None) -> NoReturn:
     """Refuse the value of a property.
 
     Args:
@@ -99,16 +97,13 @@ def refuse(table: str, key: str, value: str, expected: str) -> NoReturn:
         key: The property.
         value: Its value.
         expected: What was expected instead.
+        remedy: How the property is removed; None for a statement of Spark.
 
     Raises:
         FlussTieringError: LAKE_TABLE_MISMATCH, always.
     """
-    remedy = f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{key}')"
-    raise _refusal(table, key, value, expected, remedy)
-
-
-def _refusal(table: str, key: str, value: str, expected: str, remedy: str) -> FlussTieringError:
-    return FlussTieringError(
+    remedy = remedy or f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{key}')"
+    raise FlussTieringError(
         ErrorCode.LAKE_TABLE_MISMATCH,
         f"the property {key} of the lake table {table} is {value!r}: expected {expected}; set it to that, or remove "
         f"it: {remedy}",
