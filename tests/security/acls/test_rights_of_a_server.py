@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from cluster_support import ClusterServer, claim, commit, finish, put, snapshot_behind, status, wait_for
-from fluss_tables import append, rows, upsert
+from fluss_tables import append, new_table, rows, upsert
 from guarded_cluster import TIERING, Acl, GuardedCluster, acls_of
 from refusals import refused
 from structlog.testing import capture_logs
@@ -26,7 +26,7 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.storage.fluss.access import ClusterAccess
 from fluss_tiering.storage.fluss.rpc.acls.missing_acl import MissingAcl
 from fluss_tiering.storage.fluss.rpc.acls.rights import Use, needed_for
-from fluss_tiering.storage.fluss.rpc.calls.tables import create_database, create_table, table
+from fluss_tiering.storage.fluss.rpc.calls.tables import create_database, create_table
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.open import open_bucket_scans, open_split_reader
 from fluss_tiering.storage.protocol import SplitReader
@@ -62,9 +62,8 @@ def shop(guarded: GuardedCluster) -> Shop:
     guarded.admin.call(create_database(database))
     made = []
     for name, primary_key in (("keyed", True), ("logged", False)):
-        path = TablePath(database, name)
-        guarded.admin.call(create_table(path, descriptor(primary_key=primary_key, freshness="200ms")))
-        made.append(guarded.admin.call(table(path)))
+        made_from = descriptor(primary_key=primary_key, freshness="200ms")
+        made.append(new_table(guarded.admin, made_from, name, database))
     return Shop(guarded, database, *made)
 
 

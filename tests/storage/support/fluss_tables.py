@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -17,7 +20,7 @@ from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescri
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import LatestKvSnapshot, latest_kv_snapshots
-from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
+from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata, path_to_pb
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, table
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
@@ -28,6 +31,8 @@ from waiting import wait_until
 COLUMNS = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
 
 _NUMBERS = itertools.count()
+_LEADERS_S: Final = 15.0
+_TABLES_THAT_MAY_BE_MISSED: Final = 5
 
 
 def descriptor(*, primary_key: bool = False, tiered: bool = False, num_buckets: int = 1, **properties: str):
@@ -43,14 +48,48 @@ def descriptor(*, primary_key: bool = False, tiered: bool = False, num_buckets: 
     )
 
 
-def new_path(name: str = "raw") -> TablePath:
-    return TablePath("fluss", f"{name}_{next(_NUMBERS)}")
+def new_path(name: str = "raw", database: str = "fluss") -> TablePath:
+    return TablePath(database, f"{name}_{next(_NUMBERS)}")
 
 
-def new_table(client: FlussClient, made_from: TableDescriptor, **arguments) -> ClusterTable:
-    path = new_path()
-    client.call(create_table(path, made_from, **arguments))
-    return client.call(table(path))
+def new_table(
+    client: FlussClient, made_from: TableDescriptor, name: str = "raw", database: str = "fluss", **arguments
+) -> ClusterTable:
+    return _made_with_leaders(client, lambda: create_table(new_path(name, database), made_from, **arguments))
+
+
+def _made_with_leaders(client: FlussClient, creation: Callable[[], Call[Any, Any]]) -> ClusterTable:
+    """Create a table and return it once all its buckets have leaders.
+
+    A coordinator of Fluss 0.9.1 that is busy may miss a new table, whose buckets then never have leaders. Another table
+    is made in that case.
+
+    Args:
+        client: The client that makes it.
+        creation: Returns the call that creates a table, with another path each time.
+    """
+    for _ in range(_TABLES_THAT_MAY_BE_MISSED):
+        call = creation()
+        path = TablePath(call.request.table_path.database_name, call.request.table_path.table_name)
+        client.call(call)
+        made = client.call(table(path))
+        deadline = time.monotonic() + _LEADERS_S
+        while not _has_leaders(client, made):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        else:
+            return made
+    raise AssertionError(f"the cluster elects no leaders of new tables, {path} being the last one")
+
+
+def _has_leaders(client: FlussClient, made: ClusterTable) -> bool:
+    if made.info.descriptor.partition_keys:
+        return True
+    # The coordinator elects them. Tablet servers learn of them later.
+    leaders = client.call(replace(metadata([made.info.path]), destination=ServerKind.COORDINATOR)).leaders
+    buckets = range(made.info.descriptor.num_buckets)
+    return all(leaders.get(TableBucket(made.info.table_id, each)) is not None for each in buckets)
 
 
 def new_table_of_later(client: FlussClient, made_from: TableDescriptor, **options: str) -> ClusterTable:
@@ -58,13 +97,15 @@ def new_table_of_later(client: FlussClient, made_from: TableDescriptor, **option
 
     They are among its custom properties, which we read in the same way; a double underscore stands for a dot.
     """
-    path = new_path()
-    call = create_table(path, made_from)
-    described = json.loads(call.request.table_json)
-    described["custom_properties"] |= {key.replace("__", "."): value for key, value in options.items()}
-    call.request.table_json = json.dumps(described).encode()
-    client.call(call)
-    return client.call(table(path))
+
+    def creation() -> Call[Any, Any]:
+        call = create_table(new_path(), made_from)
+        described = json.loads(call.request.table_json)
+        described["custom_properties"] |= {key.replace("__", "."): value for key, value in options.items()}
+        call.request.table_json = json.dumps(described).encode()
+        return call
+
+    return _made_with_leaders(client, creation)
 
 
 def rows(first: int, end: int) -> pa.RecordBatch:

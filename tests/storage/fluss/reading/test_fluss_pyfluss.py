@@ -12,7 +12,7 @@ import arrow_strategies
 import pyarrow as pa
 import pytest
 from fluss_reading import ObservedClient, bucket_of, snapshot_of
-from fluss_tables import new_path
+from fluss_tables import new_table
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +23,6 @@ from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescr
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
-from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from waiting import wait_until
@@ -120,10 +119,9 @@ def write_with_pyfluss(cluster: FlussCluster, written: Sequence[tuple[ClusterTab
 
 
 def made_with(fluss: FlussClient, columns: tuple[Column, ...], *, primary_key: bool) -> ClusterTable:
-    path = new_path("oracle")
     key = ("id",) if primary_key else ()
-    fluss.call(create_table(path, TableDescriptor(columns=columns, primary_key=key, bucket_keys=key, num_buckets=1)))
-    return fluss.call(table(path))
+    made_from = TableDescriptor(columns=columns, primary_key=key, bucket_keys=key, num_buckets=1)
+    return new_table(fluss, made_from, "oracle")
 
 
 def log_of(fluss: FlussClient, made: ClusterTable) -> pa.Table:
