@@ -127,7 +127,7 @@ def failures(round_: HeldRound) -> int:
     return status.consecutive_failures
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("submitted", [False, True], ids=["by the command", "by spark-submit"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
 def test_the_end_of_the_jvm_interrupts_the_round(  # D64

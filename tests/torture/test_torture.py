@@ -18,7 +18,7 @@ from torture.world import World
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CASES = (("long texts", 1), ("late", 1), ("late", 4), ("cut texts", 1), ("siblings", 1))
-_SEEDS = (1, 5, 203)
+_SEEDS = (5, 203)
 
 
 def command(*arguments: str, minutes: float) -> subprocess.CompletedProcess[str]:

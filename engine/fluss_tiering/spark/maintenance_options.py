@@ -79,7 +79,8 @@ class ExpireOptions:
         default=None,
         metadata=about(
             "--older-than",
-            "The minimum age of a snapshot, for example 2d. The default comes from the properties of the lake table.",
+            "The minimum age of a snapshot, for example 2d. The default comes from the properties of the lake table "
+            "(5d).",
             metavar="DURATION",
             check=parse_duration_ms,
         ),
@@ -89,7 +90,7 @@ class ExpireOptions:
         metadata=about(
             "--retain-last",
             "The number of newest snapshots to keep at any age. The default comes from the properties of the lake "
-            "table.",
+            "table (1).",
             least=1,
             most=MOST_COUNT,
         ),

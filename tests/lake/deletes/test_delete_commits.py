@@ -151,6 +151,7 @@ def test_a_delete_file_that_was_rewritten_cannot_be_replaced(spark, tmp_path: Pa
     assert keys(table) == table.live() == [*range(2, 10), *range(11, 20)]
 
 
+@pytest.mark.sampled(1)
 def test_spark_and_rounds_delete_in_turn(table: DeletedRows) -> None:
     first, second = table.add(range(10), range(10, 20))
     for key in (3, 7, 13):

@@ -81,7 +81,7 @@ def referred(tiering: Tiering, table: TableInfo) -> set[str]:
 @pytest.mark.parametrize(
     ("seed", "deletes", "version", "mode"),
     [
-        (1, "position", "2", "merge-on-read"),
+        pytest.param(1, "position", "2", "merge-on-read", marks=pytest.mark.long),
         (2, "equality", "2", "copy-on-write"),
         (3, "position", "3", "merge-on-read"),
         pytest.param(4, "position", "2", "copy-on-write", marks=pytest.mark.long),

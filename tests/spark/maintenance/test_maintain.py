@@ -52,6 +52,7 @@ def maintained(tiering: Tiering, table: TableInfo, limits: MaintenanceLimits = S
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("primary_key", [True, False])
 def test_what_is_planned_is_what_happens(tiering: Tiering, primary_key):
     table = tiering.table(primary_key=primary_key, num_buckets=2, properties=EXPIRE_AT_ONCE)

@@ -252,6 +252,7 @@ def test_expiry_leaves_the_newest_snapshot_and_rounds_go_on(tiering: Tiering):
     assert equal(tiering, table)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("damaged", "version"), [("newest", "2"), ("newest", "3"), ("oldest", "2"), ("oldest", "3")])
 def test_an_expiry_beside_a_damaged_snapshot_says_what_it_has_done(tiering: Tiering, damaged: str, version: str):
     table = tiering.table(properties={"iceberg.format-version": version})

@@ -78,7 +78,7 @@ def test_ctrl_c_is_not_taken_for_the_failure_of_a_call(spark_jars: str, tmp_path
 
 
 @pytest.mark.system
-@pytest.mark.slow
+@pytest.mark.long
 def test_sigterm_in_the_midst_of_an_answer_ends_the_process_without_a_message(spark_jars: str, tmp_path: Path) -> None:
     messages = tmp_path / "messages"
     with messages.open("wb") as told:

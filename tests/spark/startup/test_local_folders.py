@@ -20,7 +20,7 @@ from waiting import wait_until
 
 __all__ = ["client", "server"]
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.sampled(1)]
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 COMMAND = str(Path(sys.executable).with_name("fluss-tiering"))
 
@@ -97,6 +97,7 @@ with own_session("local[2]") as spark:
 """
 
 
+@pytest.mark.long
 def test_jobs_that_shuffle_work_in_folders_that_were_made_again(spark_jars: str, tmp_path: Path) -> None:
     spark_folder = tmp_path / "spark"
     spark_folder.mkdir()

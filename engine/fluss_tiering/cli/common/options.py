@@ -28,6 +28,9 @@ Server = Annotated[
     ),
 ]
 
+Master = Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")]
+DEFAULT_MASTER: Final = "local[*]"
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 Table = Annotated[

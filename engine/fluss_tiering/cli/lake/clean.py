@@ -28,7 +28,7 @@ def clean(
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete the files. Without this option they are only listed.")
     ] = False,
-    master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
+    master: options.Master = options.DEFAULT_MASTER,
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:

@@ -2,57 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.lake.derived_options import with_options
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
-from fluss_tiering.spark.command_line import MOST_COUNT
+from fluss_tiering.spark.maintenance_options import CompactOptions
 from fluss_tiering.spark.startup.rights import check_may_tier
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.maintenance.compact import Compaction
 
 
+@with_options(CompactOptions, ("min_input_files", "delete_files"), behind="tables")
 def compact(
     tables: options.Tables,
-    min_input_files: Annotated[
-        int,
-        typer.Option(
-            min=2,
-            max=MOST_COUNT,
-            help="The smallest number of small files in a bucket that is worth rewriting.",
-        ),
-    ] = 5,
-    delete_files: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=MOST_COUNT,
-            help="Rewrite a data file of any size if at least this many delete files apply to it.",
-        ),
-    ] = 1,
-    master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
+    master: options.Master = options.DEFAULT_MASTER,
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
+    **given: Any,
 ) -> None:
     """Compact lake tables: rewrite small files, and files whose rows were deleted or changed.
 
     Rounds and readers may run at the same time. The old files stay until `fluss-tiering expire` removes the snapshots
     that refer to them. Readers of Fluss see the new files after the next round.
     """
+    what = CompactOptions(server, tuple(dict.fromkeys(tables)), **given)
     from fluss_tiering.spark.maintenance.compact import (  # noqa: PLC0415 - Spark, for this command only
         CompactionOptions,
         compact_table,
     )
 
     with TieringClient(server) as client:
-        infos = client.get_tables(list(dict.fromkeys(tables)))
+        infos = client.get_tables(what.tables)
         check_may_tier(client)
-    wanted = CompactionOptions(min_input_files=min_input_files, delete_files=delete_files)
+    wanted = CompactionOptions(min_input_files=what.min_input_files, delete_files=what.delete_files)
     with spark_session(master) as spark:
         found = each_table("compacting", infos, lambda each: compact_table(spark, each, wanted))
     if json:

@@ -2,59 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.lake.derived_options import with_options
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
-from fluss_tiering.spark.command_line import MOST_COUNT
+from fluss_tiering.spark.maintenance_options import ExpireOptions
 from fluss_tiering.spark.startup.rights import check_may_tier
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.maintenance.expire import Expiry
 
 
+@with_options(ExpireOptions, ("older_than", "retain_last"), behind="tables")
 def expire(
     tables: options.Tables,
-    older_than: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="The minimum age of a snapshot. The default comes from the properties of the lake table (5d).",
-        ),
-    ] = None,
-    retain_last: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MOST_COUNT,
-            help="The number of newest snapshots to keep at any age. "
-            "The default comes from the properties of the lake table (1).",
-        ),
-    ] = None,
-    master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
+    master: options.Master = options.DEFAULT_MASTER,
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
+    **given: Any,
 ) -> None:
     """Remove old snapshots of lake tables, and the files that only those snapshots refer to.
 
     The command keeps the snapshot that is registered at the server and every later one, because readers of Fluss and
     the recovery of rounds need them. Rounds may run at the same time.
     """
-    age = None if older_than is None else options.duration("--older-than", older_than)
+    what = ExpireOptions(server, tuple(dict.fromkeys(tables)), **given)
+    age = None if what.older_than is None else options.duration("--older-than", what.older_than)
     from fluss_tiering.spark.maintenance.expire import expire_snapshots  # noqa: PLC0415 - Spark, for this command only
 
     with TieringClient(server) as client:
-        infos = client.get_tables(list(dict.fromkeys(tables)))
+        infos = client.get_tables(what.tables)
         check_may_tier(client)
         with spark_session(master) as spark:
             found = each_table(
                 "expiring snapshots",
                 infos,
-                lambda each: expire_snapshots(client, spark, each, older_than=age, retain_last=retain_last),
+                lambda each: expire_snapshots(client, spark, each, older_than=age, retain_last=what.retain_last),
             )
     if json:
         output.print_json(_as_json(each) for each in found)

@@ -4,53 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.lake.derived_options import with_options
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.plural import counted
-from fluss_tiering.spark.command_line import MOST_COUNT, options_of
-from fluss_tiering.spark.maintenance_options import (
-    DEFAULT_CORES,
-    DEFAULT_MANY_DELETE_FILES,
-    DEFAULT_MAX_BYTES,
-    DEFAULT_MIN_INPUT_FILES,
-    MaintainOptions,
-)
+from fluss_tiering.spark.maintenance_options import MaintainOptions
 from fluss_tiering.spark.startup.rights import check_may_tier
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.maintenance.maintain import Maintenance
     from fluss_tiering.spark.maintenance.plan import Plan
 
-_HELP: Final = {name: option.about.help for name, option in options_of(MaintainOptions).items()}
+_OPTIONS: Final = ("all_tables", "dry_run", "max_bytes", "cores", "min_input_files", "delete_files")
+"""Fields of `MaintainOptions` that are options of the command, too, in the order of its help."""
 
 
+@with_options(MaintainOptions, _OPTIONS, behind="tables")
 def maintain(
     tables: Annotated[
         list[TablePath] | None,
         typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE", help="The tables.", show_default=False),
     ] = None,
-    all_tables: Annotated[bool, typer.Option("--all", help=_HELP["all_tables"])] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help=_HELP["dry_run"])] = False,
-    max_bytes: Annotated[str, typer.Option(metavar="SIZE", help=_HELP["max_bytes"])] = DEFAULT_MAX_BYTES,
-    cores: Annotated[int, typer.Option(min=1, max=MOST_COUNT, help=_HELP["cores"])] = DEFAULT_CORES,
-    min_input_files: Annotated[
-        int, typer.Option(min=2, max=MOST_COUNT, help=_HELP["min_input_files"])
-    ] = DEFAULT_MIN_INPUT_FILES,
-    delete_files: Annotated[
-        int, typer.Option(min=1, max=MOST_COUNT, help=_HELP["delete_files"])
-    ] = DEFAULT_MANY_DELETE_FILES,
-    master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
+    master: options.Master = options.DEFAULT_MASTER,
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
+    **given: Any,
 ) -> None:
     """Maintain lake tables: do what is worth doing of compact, expire and clean, and merge manifests.
 
@@ -60,33 +47,24 @@ def maintain(
 
     Tables that have no lake table yet are skipped. For a table that is named, this is an error.
     """
-    what = MaintainOptions(
-        server,
-        tuple(dict.fromkeys(tables or ())),
-        all_tables=all_tables,
-        dry_run=dry_run,
-        max_bytes=max_bytes,
-        cores=cores,
-        min_input_files=min_input_files,
-        delete_files=delete_files,
-    )
+    what = MaintainOptions(server, tuple(dict.fromkeys(tables or ())), **given)
     from fluss_tiering.spark.maintenance.maintain import maintain_table  # noqa: PLC0415 - Spark, for this command only
     from fluss_tiering.spark.maintenance.plan import plan_table, tables_to_maintain  # noqa: PLC0415
     from fluss_tiering.spark.maintenance.words import limits_of  # noqa: PLC0415
 
     limits = limits_of(what)
     with TieringClient(server) as client:
-        chosen = tables_to_maintain(client, what.tables, everything=all_tables)
+        chosen = tables_to_maintain(client, what.tables, everything=what.all_tables)
         if not chosen:
             output.print_nothing(
                 "No table has an option that asks for maintenance: name tables, or give --all.", as_json=json
             )
             raise typer.Exit(0)
-        if not dry_run:
+        if not what.dry_run:
             check_may_tier(client)
         infos, steps = [table for table, _ in chosen], {table.path: each for table, each in chosen}
         with spark_session(master) as spark:
-            if dry_run:
+            if what.dry_run:
                 _show_plans(
                     infos,
                     bool(tables),

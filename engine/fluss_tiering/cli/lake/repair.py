@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.markup import escape
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def repair(
     tables: options.Tables,
-    master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
+    master: options.Master = options.DEFAULT_MASTER,
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,6 +12,7 @@ import typer
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.lake.derived_options import with_options
 from fluss_tiering.cli.lake.maintain import maintenance_as_json
 from fluss_tiering.cli.lake.spark_session import print_start
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
@@ -21,8 +21,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import submit
-from fluss_tiering.spark.command_line import Option
-from fluss_tiering.spark.options import OPTIONS, TierOptions
+from fluss_tiering.spark.options import TierOptions
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.maintenance.maintain import Maintenance
@@ -58,48 +57,7 @@ _ROUND_FIELDS: Final = (
 """What the JSON output says of a round."""
 
 
-def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give the command's signature, from which typer makes its options, those of `_OPTIONS` behind `--pending`."""
-    signature = inspect.signature(command, eval_str=True)
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            continue
-        parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-        if parameter.name == "pending":
-            parameters += [_parameter(OPTIONS[name]) for name in _OPTIONS]
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return command
-
-
-def _parameter(option: Option) -> inspect.Parameter:
-    kind = option.type if option.default is not None else option.type | None
-    shown = typer.Option(
-        option.about.flag,
-        help=option.about.help,
-        min=None if option.about.is_size else option.about.least,
-        max=option.about.most,
-        parser=_parser(option) if option.about.is_size else None,
-        metavar=option.about.metavar,
-    )
-    return inspect.Parameter(
-        option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[kind, shown]
-    )
-
-
-def _parser(option: Option) -> Callable[[str], Any]:
-    """Return a parser of an option's values whose errors name the option."""
-
-    def parse(text: str) -> Any:  # noqa: ANN401 - as the option's type says
-        try:
-            return option.parse(text)
-        except FlussTieringError as error:
-            raise FlussTieringError(error.code, f"{option.about.flag}: {error.message}") from None
-
-    return parse
-
-
-@_with_options
+@with_options(TierOptions, _OPTIONS, behind="pending")
 def tier(
     tables: Annotated[
         list[TablePath] | None,

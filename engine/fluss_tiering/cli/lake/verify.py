@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.lake.derived_options import with_options
 from fluss_tiering.cli.lake.spark_session import spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import KV_TTL
-from fluss_tiering.spark.command_line import MOST_COUNT
+from fluss_tiering.spark.maintenance_options import VerifyOptions
 
 if TYPE_CHECKING:
     from fluss_tiering.lake.iceberg.repair.check import WrongFile
     from fluss_tiering.spark.audit.report import TableAudit
 
 
+@with_options(VerifyOptions, ("limit",), behind="table")
 def verify(
     table: options.Table,
-    limit: Annotated[
-        int, typer.Option(min=1, max=MOST_COUNT, help="The maximum number of differing keys to list.")
-    ] = 20,
-    master: Annotated[str, typer.Option(metavar="URL", help="The master URL of Spark.")] = "local[*]",
+    master: options.Master = options.DEFAULT_MASTER,
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
+    **given: Any,
 ) -> None:
     """Compare the lake table of a table with the table itself.
 
@@ -44,13 +44,14 @@ def verify(
     The lake also keeps the rows of dropped partitions, which are not compared. If a partition was made again with the
     same name, the rows of the dropped one are differences.
     """
+    what = VerifyOptions(server, (table,), **given)
     from fluss_tiering.spark.audit.verify import verify_table  # noqa: PLC0415 - Spark and pyarrow, for this command only
 
     with TieringClient(server) as client:
         (info,) = client.get_tables([table])
         with spark_session(master) as spark:
             output.print_progress(f"{table}: comparing …")
-            audit = verify_table(client, spark, info, target=server, max_differences=limit)
+            audit = verify_table(client, spark, info, target=server, max_differences=what.limit)
     if json:
         output.print_json([_as_json(info, audit)])
     else:
