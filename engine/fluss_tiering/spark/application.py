@@ -30,8 +30,8 @@ from fluss_tiering.spark.drain import REST_S, Drain, DrainLimits, PendingTables
 from fluss_tiering.spark.ended import SparkEndedError, spark_has_ended
 from fluss_tiering.spark.maintenance.background import BackgroundMaintenance
 from fluss_tiering.spark.maintenance.maintain import Maintenance
-from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, tables_to_maintain
-from fluss_tiering.spark.maintenance.words import done_text
+from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Plan, tables_to_maintain
+from fluss_tiering.spark.maintenance.words import begin_text, done_text
 from fluss_tiering.spark.options import TierOptions, parse_arguments
 from fluss_tiering.spark.retrying_client import RetryingClient
 from fluss_tiering.spark.round.keepalive import KeepAlive
@@ -223,6 +223,10 @@ class _Application:
         )
         interval_s = parse_duration_ms(options.maintenance_interval) / 1000
 
+        def planned(path: TablePath, plan: Plan) -> None:
+            if (text := begin_text(plan)) is not None:
+                self._services.progress.note(path, text)
+
         def hear(done: Maintenance) -> None:
             self._services.progress.note(done.path, done_text(done))
             maintained(done)
@@ -234,6 +238,7 @@ class _Application:
                 options.tables,
                 limits,
                 interval_s=interval_s,
+                planned=planned,
                 hear=hear,
                 ready=self._local_folders.restore,
             )

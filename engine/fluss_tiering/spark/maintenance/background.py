@@ -17,7 +17,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark.maintenance.interruption import Interruption
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
-from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Step, tables_to_maintain
+from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Plan, Step, tables_to_maintain
 
 _CLEAN_INTERVAL_S: Final = 86_400.0
 """How often the folder of a table is listed for files that no snapshot refers to. Such files are kept for days."""
@@ -36,7 +36,8 @@ class BackgroundMaintenance(Closing):
         only: The tables that may be maintained; an empty sequence for all tables.
         limits: What is worth doing, and how much of it is done at once.
         interval_s: How long a table is left alone after it was maintained, in seconds.
-        hear: Takes the result of each maintenance that changed something, in the thread of the maintenance.
+        planned: Takes the plan of each maintenance before its first step, in the thread of the maintenance.
+        hear: Takes the result of each maintenance that changed something, in the same thread.
         ready: Is called before each maintenance. An error that it raises ends this one.
     """
 
@@ -48,6 +49,7 @@ class BackgroundMaintenance(Closing):
         limits: MaintenanceLimits,
         *,
         interval_s: float,
+        planned: Callable[[TablePath, Plan], None] = lambda path, plan: None,
         hear: Callable[[Maintenance], None] = lambda done: None,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
@@ -56,6 +58,7 @@ class BackgroundMaintenance(Closing):
         self._only = frozenset(only)
         self._limits = limits
         self._interval_s = interval_s
+        self._planned = planned
         self._hear = hear
         self._ready = ready
         self._thread: threading.Thread | None = None
@@ -120,7 +123,13 @@ class BackgroundMaintenance(Closing):
             steps -= {Step.CLEAN}
         try:
             done = maintain_table(
-                self._client, self._spark, table, steps=steps, limits=self._limits, interruption=interruption
+                self._client,
+                self._spark,
+                table,
+                steps=steps,
+                limits=self._limits,
+                interruption=interruption,
+                planned=lambda plan: self._planned(path, plan),
             )
         except _SPARK_HAS_ENDED:
             raise

@@ -101,6 +101,7 @@ def maintain_table(
     limits: MaintenanceLimits | None = None,
     interruption: Interruption | None = None,
     grace: timedelta = DEFAULT_GRACE,
+    planned: Callable[[Plan], None] = lambda plan: None,
 ) -> Maintenance:
     """Do what maintenance of a lake table is worth it. A failure is part of the result.
 
@@ -112,6 +113,7 @@ def maintain_table(
         limits: What is worth it, and how much is done; None for the defaults.
         interruption: Ends the maintenance; None if nothing does.
         grace: How old a file must be before it is deleted because no snapshot refers to it.
+        planned: Takes the plan before the first step.
     """
     began = time.perf_counter()
     worker = _Worker(
@@ -124,7 +126,7 @@ def maintain_table(
     )
     try:
         with IcebergCatalogs(spark).naming_unreadable_metadata(table):
-            worker.run(steps)
+            worker.run(steps, planned)
     except Interrupted:
         worker.done = replace(worker.done, interrupted=True)
     except FlussTieringError as error:
@@ -171,7 +173,7 @@ class _Worker:
         self._grace = grace
         self.done = Maintenance(table.path)
 
-    def run(self, steps: Collection[Step]) -> None:
+    def run(self, steps: Collection[Step], planned: Callable[[Plan], None]) -> None:
         """Plan the steps and do them, and note in `done` what was done.
 
         Raises:
@@ -183,6 +185,7 @@ class _Worker:
         self.done = replace(self.done, plan=plan)
         if plan is None:
             return
+        planned(plan)
         for batch in plan.batches:
             self._without_conflict(self._rewrite, batch)
         if Step.COMPACT in steps and not has_times(self._table):

@@ -25,6 +25,16 @@ def limits_of(options: MaintainOptions) -> MaintenanceLimits:
 
 def planned_text(plan: Plan) -> str:
     """Return what a plan would do."""
+    return "; ".join(_planned_parts(plan) or [_NOTHING])
+
+
+def begin_text(plan: Plan) -> str | None:
+    """Return the line before maintenance by a plan; None if nothing is worth doing."""
+    parts = _planned_parts(plan)
+    return f"maintenance begins, which {'; '.join(parts)}" if parts else None
+
+
+def _planned_parts(plan: Plan) -> list[str]:
     parts = []
     if groups := plan.groups:
         files, new = sum(each.files for each in groups), sum(each.new_files for each in groups)
@@ -36,7 +46,7 @@ def planned_text(plan: Plan) -> str:
         parts.append(f"would merge manifests, for about {plan.fewer_manifests} fewer")
     if plan.expirable.free:
         parts.append(f"would expire {counted(len(plan.expirable.free), 'snapshot')}")
-    return "; ".join(parts or [_NOTHING])
+    return parts
 
 
 def merge_text(plan: Plan) -> str:
