@@ -113,7 +113,7 @@ class ModelStorage:
         """Return the whole log of a bucket that exists."""
         return self._bucket(bucket).log
 
-    def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
+    def buckets(self, path: TablePath, *, wait_for_leaders: bool = True) -> Sequence[BucketInfo]:
         info = self.table(path)
         found = []
         for number in range(info.descriptor.num_buckets):

@@ -163,11 +163,17 @@ class TableStorage(Protocol):
         """
         ...
 
-    def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
+    def buckets(self, path: TablePath, *, wait_for_leaders: bool = True) -> Sequence[BucketInfo]:
         """Return every bucket of a table with its log range and its latest KV snapshot.
 
+        Args:
+            path: The table.
+            wait_for_leaders: Whether to wait for the leader of a bucket that has none. The embedded storage has no
+                leaders.
+
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST if there is no such table.
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; NOT_LEADER_OR_FOLLOWER if a bucket has no
+                leader.
         """
         ...
 

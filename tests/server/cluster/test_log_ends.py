@@ -25,7 +25,8 @@ def threads() -> Iterator[ServerThreads]:
 def log_ends(managers: Managers, threads: ServerThreads, errors: dict[TablePath, FlussTieringError]) -> ClusterLogEnds:
     ids = {table.path: table_id for table_id, table in managers.tables.items()}
 
-    def buckets(path: TablePath) -> Sequence[BucketInfo]:
+    def buckets(path: TablePath, *, wait_for_leaders: bool) -> Sequence[BucketInfo]:
+        assert not wait_for_leaders
         if path in errors:
             raise errors[path]
         return [BucketInfo(TableBucket(ids[path], 0), 0, 10 * ids[path], 0)]

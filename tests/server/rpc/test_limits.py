@@ -78,7 +78,7 @@ def test_a_table_that_is_named_often_is_looked_at_once(channel: grpc.Channel, se
     asked: list[TablePath] = []
     original = EmbeddedStorage.buckets
 
-    def buckets(storage: EmbeddedStorage, path: TablePath) -> Any:
+    def buckets(storage: EmbeddedStorage, path: TablePath, **_: Any) -> Any:
         asked.append(path)
         return original(storage, path)
 
@@ -95,7 +95,7 @@ def test_an_answer_that_is_too_large_is_not_made_to_its_end(channel: grpc.Channe
     asked: list[TablePath] = []
     original = EmbeddedStorage.buckets
 
-    def buckets(storage: EmbeddedStorage, path: TablePath) -> Any:
+    def buckets(storage: EmbeddedStorage, path: TablePath, **_: Any) -> Any:
         asked.append(path)
         return original(storage, path)
 

@@ -1,12 +1,16 @@
 import pytest
 from fluss_tables import append, descriptor, new_table, rows
 
+from fluss_support import FlussCluster
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor
 from fluss_tiering.storage.fluss.log_offsets import log_offsets
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_partition, list_partitions
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
+from waiting import wait_until
 
 
 class CountingClient:
@@ -51,3 +55,27 @@ def test_partitions_that_are_gone_are_left_out(fluss: FlussClient, calls: Parall
     gone = TableBucket(made.info.table_id, 0, max(ids) + 1_000)
     assert log_offsets(fluss, calls, made.info.path, [*there, gone]) == dict.fromkeys(there, (0, 0))
     assert log_offsets(fluss, calls, made.info.path, [gone]) == {}
+
+
+@pytest.mark.system
+def test_who_does_not_wait_for_a_leader_hears_at_once_that_there_is_none(
+    fluss: FlussClient, fluss_cluster: FlussCluster, calls: ParallelCalls
+) -> None:
+    made = new_table(fluss, descriptor(num_buckets=4))
+    buckets = [TableBucket(made.info.table_id, number) for number in range(4)]
+    killed = fluss_cluster.tablet_servers[1]
+    killed.kill()
+    try:
+        wait_until(lambda: 1 not in fluss.call(metadata()).tablet_servers)
+        # A call that waited for a leader would still be waiting when the time of the test is over.
+        with (
+            FlussClient(fluss_cluster.bootstrap, timeout=3600) as patient,
+            pytest.raises(FlussTieringError, match="no tablet server that is alive leads it") as told,
+        ):
+            log_offsets(patient, calls, made.info.path, buckets, wait_for_leaders=False)
+        assert told.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    finally:
+        killed.start()
+        fluss_cluster.wait_until_ready()
+    assert log_offsets(fluss, calls, made.info.path, buckets) == dict.fromkeys(buckets, (0, 0))
+    assert log_offsets(fluss, calls, made.info.path, buckets, wait_for_leaders=False) == dict.fromkeys(buckets, (0, 0))

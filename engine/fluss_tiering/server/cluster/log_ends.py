@@ -37,7 +37,8 @@ class ClusterLogEnds:
     async def run_once(self) -> None:
         """Look at one table after the other, and pause after each look for as long as the look took.
 
-        A table whose bucket has no leader, for example, keeps what was counted before, and holds up no other.
+        A table whose bucket has no leader keeps what was counted before. No look waits for a leader, since a tablet
+        server that is away may be the leader of thousands of tables.
 
         Raises:
             FlussTieringError: UNAVAILABLE if the cluster cannot be asked, in which case the next run begins with the
@@ -67,7 +68,7 @@ class ClusterLogEnds:
         return [*tables[first:], *tables[:first]]
 
     def _count(self, status: TieringStatus) -> None:
-        buckets = self._storage.buckets(status.path)
+        buckets = self._storage.buckets(status.path, wait_for_leaders=False)
         # The table may have been dropped meanwhile, and another may have its name.
         if self._tables.get(status.table_id) is not None and all(
             info.bucket.table_id == status.table_id for info in buckets

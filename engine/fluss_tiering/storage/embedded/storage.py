@@ -161,8 +161,9 @@ class EmbeddedStorage:
             self._listener.written(log_end_offsets)
         return log_end_offsets
 
-    def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
+    def buckets(self, path: TablePath, *, wait_for_leaders: bool = True) -> Sequence[BucketInfo]:
         """Return every bucket of a table; see `TableStorage`."""
+        del wait_for_leaders
         return self._catalog.get(path).infos()
 
     def drop_partition(self, path: TablePath, values: Sequence[str]) -> None:

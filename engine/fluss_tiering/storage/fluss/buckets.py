@@ -50,13 +50,18 @@ class ClusterBuckets:
         self._lock = threading.Lock()
         self._measured: dict[int, _Measured] = {}
 
-    def infos(self, table: TableInfo) -> list[BucketInfo]:
+    def infos(self, table: TableInfo, *, wait_for_leaders: bool = True) -> list[BucketInfo]:
         """Return every bucket of every partition with its log range and its latest KV snapshot.
 
         Partitions that are dropped in the meantime are left out.
 
+        Args:
+            table: The table.
+            wait_for_leaders: As in `TableStorage.buckets`.
+
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE as in `bucket_count`.
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE as in `bucket_count`;
+                NOT_LEADER_OR_FOLLOWER if a bucket has no leader.
         """
         partitions = self.partitions(table)
         # The snapshots are asked for before the ends of the logs, so that no snapshot is ahead of its log.
@@ -69,7 +74,7 @@ class ClusterBuckets:
             for partition in partitions
             for number in range(bucket_count(self._client, table, partition))
         }
-        ranges = log_offsets(self._client, self._calls, table.path, values)
+        ranges = log_offsets(self._client, self._calls, table.path, values, wait_for_leaders=wait_for_leaders)
         row_bytes = self._measure(table, ranges)
         return [
             BucketInfo(bucket, start, end, round((end - start) * row_bytes), snapshots.get(bucket), values[bucket])

@@ -217,9 +217,9 @@ class FlussStorage:
                 raise
             return self._writer.write(present, kind, rows)
 
-    def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
+    def buckets(self, path: TablePath, *, wait_for_leaders: bool = True) -> Sequence[BucketInfo]:
         """Return every bucket of every partition of a table; see `TableStorage`."""
-        infos = self._buckets.infos(self.table(path))
+        infos = self._buckets.infos(self.table(path), wait_for_leaders=wait_for_leaders)
         # Whoever asks for the table next gets a schema that has all columns of the rows up to these ends.
         self.listed.look_again(path)
         return infos

@@ -95,10 +95,10 @@ class VisibleStorage:
         self._require(path)
         return self._storage.write(path, kind, rows)
 
-    def buckets(self, path: TablePath) -> Sequence[BucketInfo]:
+    def buckets(self, path: TablePath, *, wait_for_leaders: bool = True) -> Sequence[BucketInfo]:
         """See `TableStorage`."""
         self._require(path)
-        return self._storage.buckets(path)
+        return self._storage.buckets(path, wait_for_leaders=wait_for_leaders)
 
     def take_kv_snapshots(
         self, path: TablePath, buckets: Collection[TableBucket] | None = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.rpc.acls.missing_acl import MissingAcl
 from fluss_tiering.storage.fluss.rpc.acls.rights import DESCRIBE_TABLE
 from fluss_tiering.storage.fluss.rpc.address import ServerAddress
@@ -179,6 +179,13 @@ def _check_exists(wanted: BucketLeader, answer: ClusterMetadata) -> None:
     raise UnknownBucketError(f"{wanted.path} has no {wanted.bucket}: expected one of its {len(answer.leaders)} buckets")
 
 
+def without_leader(path: TablePath, bucket: TableBucket) -> FlussServerError:
+    """Return the error that says that a bucket of a table has no leader."""
+    return FlussServerError(
+        FlussError.LEADER_NOT_AVAILABLE_EXCEPTION, "no tablet server that is alive leads it", f"{bucket} ({path})"
+    )
+
+
 def _nobody(call: Call[Any, Any]) -> FlussServerError:
     match call.destination:
         case ServerKind.COORDINATOR:
@@ -186,5 +193,5 @@ def _nobody(call: Call[Any, Any]) -> FlussServerError:
         case ServerKind.ANY:
             what, why = "", "the cluster has no tablet server that is alive"
         case BucketLeader(path=path, bucket=bucket):
-            what, why = f"{bucket} ({path})", "no tablet server that is alive leads it"
+            return without_leader(path, bucket)
     return FlussServerError(FlussError.LEADER_NOT_AVAILABLE_EXCEPTION, why, what)
