@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableBucket, TableInfo
+from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.model.table_options import LAKE_ENABLED
 
 COMMIT_USER: Final = "__fluss_lake_tiering"
@@ -36,6 +36,14 @@ def is_switched_on(table: TableInfo) -> bool:
     `is_set` refuses such a value, and its error would stand in place of the one that asks.
     """
     return table.descriptor.properties.get(LAKE_ENABLED.key, LAKE_ENABLED.default).strip().lower() == "true"
+
+
+def not_tiered(path: TablePath) -> FlussTieringError:
+    """Return the error that says that an existing table is not tiered."""
+    return FlussTieringError(
+        ErrorCode.INVALID_TIERING_STATE,
+        f"table {path} is not tiered: create or alter it with the option {LAKE_ENABLED.key}=true",
+    )
 
 
 def nothing_tiered(table: TableInfo) -> FlussTieringError:

@@ -23,6 +23,7 @@ from fluss_tiering.client.versions import other_version
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import is_switched_on, not_tiered
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState
@@ -100,12 +101,15 @@ def run(
             drained = _Application(options, client, stack, spark, progress, starting=starting).drain(maintained)
             later = {each.path: each for each in drained}
             return [each for _, each in sorted({**done, **later}.items())]
-        tables, missing = _tables(client, options.tables)
+        existing, untiered = _tables(client, options.tables)
+        switched_off = [table.path for table in existing if not is_switched_on(table)]
+        untiered |= {path: _untiered(path, not_tiered(path)) for path in switched_off}
+        tables = [table for table in existing if table.path not in untiered]
         done = {} if spark is not None else _without_spark(client, options, [table.path for table in tables])
         rest = [table for table in tables if table.path not in done]
         if rest:
             done |= _Application(options, client, stack, spark, progress, starting=starting).tier(rest)
-        return [{**missing, **done}[path] for path in options.tables]
+        return [{**untiered, **done}[path] for path in options.tables]
 
 
 class _Application:
@@ -325,8 +329,12 @@ def _tables(client: TieringClient, paths: Sequence[TablePath]) -> tuple[list[Tab
         except FlussTieringError as error:
             if error.code is not ErrorCode.TABLE_NOT_EXIST:
                 raise
-            missing[path] = TableResult(path, TieringState.FAILED, 0.0, error=error.message, attempted=False)
+            missing[path] = _untiered(path, error)
     return tables, missing
+
+
+def _untiered(path: TablePath, error: FlussTieringError) -> TableResult:
+    return TableResult(path, TieringState.FAILED, 0.0, error=error.message, attempted=False)
 
 
 def _without_spark(

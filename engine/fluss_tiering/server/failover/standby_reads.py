@@ -13,6 +13,7 @@ from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesServicer
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringServicer
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import not_tiered
 from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
@@ -25,7 +26,6 @@ from fluss_tiering.server.security.scope import is_hidden
 from fluss_tiering.server.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.server.tiering.fence import not_tiered
 
 _READS: Final = frozenset({"ListTieringStatuses", "ListTieringRounds", "GetLeaseOutcome", "ListKvSnapshotLeases"})
 

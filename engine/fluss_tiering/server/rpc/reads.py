@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import not_tiered
 from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringStatus
@@ -24,7 +25,6 @@ from fluss_tiering.server.rpc.status_entries import StatusEntries
 from fluss_tiering.server.security.scope import is_hidden, present_scope
 from fluss_tiering.server.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.server.tiering.fence import not_tiered
 from fluss_tiering.wire import leases as leases_wire
 from fluss_tiering.wire import tiering as tiering_wire
 from fluss_tiering.wire.checks import identifier, optional_token

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound
-from fluss_tiering.server.tiering.options import ENABLED
 from fluss_tiering.server.tiering.states import TieredTable
 
 _FIRST_SECOND: Final = 1_735_689_600
@@ -96,11 +94,3 @@ def require_running(table: TieredTable | None, table_id: int, tiering_epoch: int
             "ended; stop it",
         )
     return table, table.round
-
-
-def not_tiered(path: TablePath) -> FlussTieringError:
-    """Return the error that says that an existing table is not tiered."""
-    return FlussTieringError(
-        ErrorCode.INVALID_TIERING_STATE,
-        f"table {path} is not tiered: create or alter it with the option {ENABLED}=true",
-    )

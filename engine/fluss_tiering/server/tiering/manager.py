@@ -12,6 +12,7 @@ import structlog
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import not_tiered
 from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import (
@@ -31,7 +32,7 @@ from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster, StatusWa
 from fluss_tiering.server.tiering.changes import TieringChanges, TieringLedger
 from fluss_tiering.server.tiering.claims import claim_table
 from fluss_tiering.server.tiering.due import end_overdue, hand_out, move_due
-from fluss_tiering.server.tiering.fence import next_coordinator_epoch, not_tiered, require_running
+from fluss_tiering.server.tiering.fence import next_coordinator_epoch, require_running
 from fluss_tiering.server.tiering.heartbeat import Heartbeat, HeartbeatReports, check_heartbeat
 from fluss_tiering.server.tiering.policy import TieringPolicy
 from fluss_tiering.server.tiering.registration import TableRegistration

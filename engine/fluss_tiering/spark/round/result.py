@@ -104,7 +104,7 @@ class TableResult:
         interrupted: Whether something other than the table is why it was not tiered: the application was cancelled,
             superseded or stopped, or its Spark has ended.
         held_by_another: Whether there was no round here, because another round holds the table.
-        attempted: False if the table does not exist, so that nothing was tried and told of it.
+        attempted: False if the table does not exist or is not tiered, so that nothing was tried and told of it.
     """
 
     path: TablePath
