@@ -46,6 +46,12 @@ def count(folder: Path) -> int:
     return found
 
 
+def left_over(folder: Path, old: Path) -> list[Path]:
+    """Return the files that still name the old folder, but for the note that does on purpose."""
+    left = [name for name, content in contents(folder).items() if str(old.parent).encode() in content]
+    return [name for name in left if name.suffix in (".db", ".json", ".avro") and name.name != "former-folders.json"]
+
+
 def contents(folder: Path) -> dict[Path, bytes]:
     return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
@@ -75,8 +81,7 @@ def test_a_lake_is_whole_at_its_new_place_and_no_longer_names_the_old_one(
     catalog.engine.dispose()
     assert count(new) == 16
     assert not old.exists()
-    left = [name for name, content in contents(new).items() if str(old.parent).encode() in content]
-    assert [name for name in left if name.suffix in (".db", ".json", ".avro")] == []
+    assert left_over(new, old) == []
 
 
 @pytest.mark.parametrize("place", ["new", "old/new", "older", "."])
@@ -104,7 +109,7 @@ def test_what_is_moved_into_the_folder_where_it_was_is_moved_once(tmp_path: Path
     pq.write_table(pa.table({"file_path": [f"file://{old}/warehouse/a.parquet"], "pos": [0]}), deletes)
     shutil.copytree(old, new)
     moved = f"file://{new}/warehouse/a.parquet"
-    mover = relocation._mover(old, new)
+    mover = relocation._mover([old], new)
     for _ in range(2):
         move_paths(new / "warehouse" / "deletes.parquet", mover, relocation._replace)
         assert pq.read_table(new / "warehouse" / "deletes.parquet")["file_path"].to_pylist() == [moved]
@@ -130,7 +135,7 @@ def test_damaged_files_are_reported(tmp_path: Path, damage: str) -> None:  # D23
 
 
 @pytest.mark.parametrize("lost", ["metadata", "manifest list", "manifest", "data"])
-def test_files_that_a_copy_lacks_are_told(tmp_path: Path, lost: str) -> None:
+def test_files_that_a_copy_lacks_are_told_and_moved_once_they_are_there(tmp_path: Path, lost: str) -> None:
     old, new = tmp_path / "old" / "lake", tmp_path / "new" / "lake"
     make(old)
     catalog = lake(old)
@@ -152,6 +157,54 @@ def test_files_that_a_copy_lacks_are_told(tmp_path: Path, lost: str) -> None:
     done = relocate_lake(new)
     assert done is not None
     assert done.missing == {"db.orders": [file]}
+    again = relocate_lake(new)
+    assert again is not None
+    assert (again.before, again.tables, again.missing) == (old, 0, {"db.orders": [file]})
+    shutil.copy(old / file.relative_to(new), file)
+    last = relocate_lake(new)
+    assert (last is None) is (lost == "data"), "a data file names no other file"
+    assert last is None or (last.files > 0 and last.missing == {})
+    shutil.rmtree(old)
+    assert left_over(new, old) == []
+    assert count(new) == 10
+    assert relocate_lake(new) is None
+
+
+def test_a_lake_that_was_moved_twice_knows_both_folders(tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name / "lake" for name in ("first", "second", "third"))
+    make(first)
+    backup = tmp_path / "backup"
+    shutil.copytree(first, backup)
+    for old, new in ((first, second), (second, third), (third, first), (first, third)):
+        shutil.move(old, new)
+        done = relocate_lake(new)
+        assert done is not None
+        assert done.missing == {}
+        old.parent.rmdir()
+    (newest,) = (third / "warehouse" / "db" / "orders" / "metadata").glob("00002-*.metadata.json")
+    shutil.copy(backup / newest.relative_to(third), newest)
+    assert relocate_lake(third) is not None
+    assert left_over(third, first) == left_over(third, second) == []
+    assert count(third) == 15
+
+
+def test_a_catalog_that_cannot_be_changed_is_an_error_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = tmp_path / "old" / "lake", tmp_path / "new" / "lake"
+    make(old)
+    shutil.copytree(old, new)
+
+    def read_only(*_: object) -> None:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(relocation, "_change_catalog", read_only)
+        with pytest.raises(
+            FlussTieringError, match=r"catalog.db cannot be changed: attempt to write a readonly"
+        ) as told:
+            relocate_lake(new)
+    assert told.value.code is ErrorCode.STORAGE
+    assert relocate_lake(new) is not None
+    assert count(new) == 15
 
 
 def test_a_whole_copy_lacks_nothing_also_if_old_files_are_gone(tmp_path: Path) -> None:

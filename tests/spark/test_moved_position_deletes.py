@@ -116,3 +116,27 @@ def test_what_to_do_about_deletes_in_other_files_is_told(tmp_path: Path) -> None
     with pytest.raises(FlussTieringError, match="compact the table, tier new rows of it") as refused:
         move_paths(file, str, lambda *_: None)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_deletes_that_a_copy_lacked_are_moved_once_they_are_there(
+    tiering: Tiering, tmp_path: Path, version: str
+) -> None:
+    properties = {"table.datalake.enabled": "true", "table.datalake.delete-files": "position"}
+    table = tiering.table(num_buckets=1, properties={**properties, "iceberg.format-version": version})
+    tiering.write(table, named(range(20), "first"))
+    tiering.tier(table)
+    tiering.delete(table, [3, 4])
+    tiering.tier(table)
+    lake, folder = moved(table, tmp_path / "new place")
+    (lost,) = (file for file in folder.rglob("*-positions-*") if not file.name.startswith("."))
+    lost.unlink()
+    told = relocate_lake(lake)
+    assert told is not None
+    assert told.missing[str(table.path)] == [lost]
+    shutil.copy(warehouse_of(table).parent / lost.relative_to(lake), lost)
+    assert isinstance(relocate_lake(lake), Relocation)
+    expected = [(key, name) for key, name in named(range(20), "first").items() if key not in (3, 4)]
+    for reader in READERS[version]:
+        assert rows_of(reader, folder) == expected, reader

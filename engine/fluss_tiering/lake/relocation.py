@@ -1,7 +1,8 @@
 """Moves a lake of files to another folder: Iceberg's metadata and position deletes name files by absolute paths.
 
 The metadata is rewritten in place, file by file, and each file in one step. What already names the new folder stays as
-it is, so a relocation that was interrupted is simply run again.
+it is, so a relocation that was interrupted is simply run again. The lake keeps a note of the folders that it has been
+in: a file that is copied from there later, or comes from a backup, still names one of them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fluss_tiering.lake.moved_deletes import move_paths
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 CATALOG_FILE: Final = "catalog.db"
+_NOTE: Final = "former-folders.json"
 _WAREHOUSE: Final = "warehouse"
 _LOCATION: Final = re.compile(rf"{SCHEME}(/.*)/{_WAREHOUSE}/.*")
 _LOCATION_COLUMNS: Final = ("metadata_location", "previous_metadata_location")
@@ -35,7 +37,7 @@ class Relocation:
     Attributes:
         before: The lake's folder that the metadata named before.
         tables: How many tables of the catalog were changed.
-        files: How many files of metadata were rewritten.
+        files: How many files of metadata, and of deletes by position, were rewritten.
         missing: The files that the newest snapshots need and that are not there, by the names of their tables.
     """
 
@@ -62,7 +64,7 @@ def named_lake_folder(lake_dir: Path) -> Path | None:
 
 
 def relocate_lake(lake_dir: Path) -> Relocation | None:
-    """Let the metadata of a lake name the folder that the lake is in; return None if it does so already.
+    """Let the metadata of a lake name the folder that the lake is in; return None if it does so and lacks no file.
 
     Args:
         lake_dir: The folder with the catalog's SQLite file and the warehouse. Nobody may use it meanwhile.
@@ -72,13 +74,22 @@ def relocate_lake(lake_dir: Path) -> Relocation | None:
             CORRUPT_DATA if the catalog, a file of metadata or a delete file cannot be read. What was changed before
             names the new folder, and a later run goes on.
     """
-    before = named_lake_folder(lake_dir)
-    if before is None:
+    named = named_lake_folder(lake_dir)
+    former = _note_former(lake_dir, named)
+    if not former:
         return None
-    moved = _mover(before, lake_dir)
+    moved = _mover(former, lake_dir)
+    deletes: set[Path] = set()
+
+    def replace_deletes(file: Path, content: bytes) -> None:
+        _replace(file, content)
+        deletes.add(file)
+
     files = sorted((lake_dir / _WAREHOUSE).glob("**/metadata/*"))
     manifests = [file for file in files if file.suffix == ".avro" and not file.name.startswith("snap-")]
-    changed = sum(_rewrite_avro(file, lambda record: _move_entry(record, moved, lake_dir)) for file in manifests)
+    changed = sum(
+        _rewrite_avro(file, lambda record: _move_entry(record, moved, lake_dir, replace_deletes)) for file in manifests
+    )
     # The lists come after the manifests, since they say how long these are.
     for file in files:
         if file.suffix == ".avro" and file.name.startswith("snap-"):
@@ -91,7 +102,24 @@ def relocate_lake(lake_dir: Path) -> Relocation | None:
         and path_of(moved(location)).is_relative_to(lake_dir)
         and (found := list(missing_files(location, moved)))
     }
-    return Relocation(before, _rewrite_catalog(lake_dir, moved), changed, missing)
+    done = Relocation(named or former[0], _rewrite_catalog(lake_dir, moved), changed + len(deletes), missing)
+    return None if named is None and not done.files and not missing else done
+
+
+def _note_former(lake_dir: Path, named: Path | None) -> list[Path]:
+    """Note the folder that the lake comes from, and return all folders that it has been in, the newest first."""
+    note = lake_dir / _NOTE
+    try:
+        noted = [Path(each) for each in json.loads(note.read_text())["folders"]] if note.is_file() else []
+    except (ValueError, LookupError, TypeError) as error:
+        raise FlussTieringError(
+            ErrorCode.CORRUPT_DATA,
+            f"{note}, the note of the folders that the lake was in, cannot be read: {error}; restore it from a backup",
+        ) from error
+    if named is not None and named not in noted:
+        noted.insert(0, named)
+        _replace(note, json.dumps({"folders": [str(each) for each in noted]}).encode())
+    return [each for each in noted if not _same(each, lake_dir)]
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -117,18 +145,26 @@ def _catalog_rows(lake_dir: Path) -> list[tuple[str, str, str, str | None, str |
         ) from error
 
 
-def _mover(before: Path, after: Path) -> Callable[[str], str]:
-    """Return a function that moves a location from one folder to the other, and returns any other text as it is."""
+def _mover(former: Iterable[Path], after: Path) -> Callable[[str], str]:
+    """Return a function that moves a location from one of these folders, and returns any other text as it is."""
     replacement = str(after.parent)
-    # If the new folder lies in the old one, what was moved already begins with both.
-    moved = rf"(?!{re.escape(replacement)}(?:/|$))" if after.parent.is_relative_to(before.parent) else ""
-    pattern = re.compile(rf"^({SCHEME}){moved}{re.escape(str(before.parent))}(?=/|$)")
+    # If the new folder lies in an old one, what was moved already begins with both.
+    moved = (
+        rf"(?!{re.escape(replacement)}(?:/|$))"
+        if any(after.parent.is_relative_to(each.parent) for each in former)
+        else ""
+    )
+    # If one of them lies in another, its own files begin with both.
+    folders = sorted({str(each.parent) for each in former}, key=len, reverse=True)
+    pattern = re.compile(rf"^({SCHEME}){moved}(?:{'|'.join(map(re.escape, folders))})(?=/|$)")
     return lambda text: (
         pattern.sub(lambda match: match[1] + replacement, text, count=1) if pattern.match(text) else text
     )
 
 
-def _move_entry(record: dict[str, Any], moved: Callable[[str], str], lake_dir: Path) -> None:
+def _move_entry(
+    record: dict[str, Any], moved: Callable[[str], str], lake_dir: Path, replace: Callable[[Path, bytes], None]
+) -> None:
     entry = record["data_file"]
     for key in ("file_path", "referenced_data_file"):
         if isinstance(entry.get(key), str):
@@ -139,7 +175,7 @@ def _move_entry(record: dict[str, Any], moved: Callable[[str], str], lake_dir: P
         file = path_of(entry["file_path"])
         # Files that only removed entries name may be gone, and files of another folder were not moved.
         if file.is_relative_to(lake_dir) and file.is_file():
-            entry["file_size_in_bytes"] = move_paths(file, moved, _replace)
+            entry["file_size_in_bytes"] = move_paths(file, moved, replace)
 
 
 def _move_bound(bounds: Iterable[dict[str, Any]], moved: Callable[[str], str]) -> None:
@@ -189,6 +225,18 @@ def _moved_json(value: Any, moved: Callable[[str], str]) -> Any:  # noqa: ANN401
 
 def _rewrite_catalog(lake_dir: Path, moved: Callable[[str], str]) -> int:
     changes = list(_changed_rows(lake_dir, moved))
+    try:
+        _change_catalog(lake_dir, changes, moved)
+    except sqlite3.Error as error:
+        raise FlussTieringError(
+            ErrorCode.STORAGE,
+            f"the lake's catalog {lake_dir / CATALOG_FILE} cannot be changed: {error}; expected a file that this user "
+            "may write. Then adopt the folder again",
+        ) from error
+    return len(changes)
+
+
+def _change_catalog(lake_dir: Path, changes: Sequence[tuple[str | None, ...]], moved: Callable[[str], str]) -> None:
     with closing(sqlite3.connect(lake_dir / CATALOG_FILE, timeout=30)) as connection, connection:
         connection.executemany(
             "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ? "
@@ -201,7 +249,6 @@ def _rewrite_catalog(lake_dir: Path, moved: Callable[[str], str]) -> int:
                 "UPDATE iceberg_namespace_properties SET property_value = ? WHERE rowid = ?",
                 [(moved(value), rowid) for rowid, value in rows if isinstance(value, str) and moved(value) != value],
             )
-    return len(changes)
 
 
 def _changed_rows(

@@ -40,6 +40,7 @@ _UNCOMPRESSED: Final = "uncompressed"
 """Iceberg's word for no compression, the only one that its Java writers know."""
 
 _WHOLE_NUMBERS: Final = (
+    "commit.manifest.target-size-bytes",
     "history.expire.max-snapshot-age-ms",
     "history.expire.min-snapshots-to-keep",
     "write.metadata.previous-versions-max",

@@ -121,12 +121,14 @@ def _show_plans(
             ]
         )
     else:
-        _print_plans(plans)
+        _print_plans(
+            plans, empty="No lake table could be planned." if errors else "There is no lake table to maintain."
+        )
         output.print_errors((str(path), error) for path, error in errors.items())
     raise typer.Exit(1 if errors else 0)
 
 
-def _print_plans(plans: Mapping[TablePath, Plan | None]) -> None:
+def _print_plans(plans: Mapping[TablePath, Plan | None], *, empty: str) -> None:
     output.print_table(
         None,
         [
@@ -151,7 +153,7 @@ def _print_plans(plans: Mapping[TablePath, Plan | None]) -> None:
             for path, plan in plans.items()
             if plan is not None
         ),
-        empty="There is no lake table to maintain.",
+        empty=empty,
     )
     from fluss_tiering.spark.maintenance.words import merge_text  # noqa: PLC0415 - Spark, for this command only
 

@@ -45,12 +45,14 @@ def adopt(
     from fluss_tiering.server.store.note import StoreKind  # noqa: PLC0415
 
     done = adopt_data_dir(data_dir, None if store is None else StoreKind(store))
-    tables = 0 if done.lake is None else done.lake.tables
+    tables, rewritten = (0, 0) if done.lake is None else (done.lake.tables, done.lake.files)
     from_where = "" if done.original is None else f", apart from {done.original}"
     output.print_sentence(
         f"{escape(str(done.root))} stands on its own now{escape(from_where)}. "
         f"{tables:,} lake {'table was' if tables == 1 else 'tables were'} changed."
     )
+    if rewritten and not tables:
+        output.print_sentence(f"{counted(rewritten, 'file')} of its lake named another folder, and this one now.")
     if not done.lake_catalog.exists():
         output.print_sentence(
             f"It has no lake of its own: there is no {escape(str(done.lake_catalog))}. If the folder that it comes "

@@ -16,10 +16,11 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.actions import spark_actions
 from fluss_tiering.lake.iceberg.java import elements, iceberg_class, jvm_of
+from fluss_tiering.lake.iceberg.metadata.properties import TARGET_FILE_SIZE, refuse, target_file_size
 from fluss_tiering.lake.iceberg.procedures import shuffles_of_its_size
 
 _BUCKET: Final = "bucket["
-_TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
+_MANIFEST_SIZE: Final = "commit.manifest.target-size-bytes"
 _DEFAULT_TARGET_BYTES: Final = 512 << 20
 _TOLERATED: Final = 1.8
 """A file may be larger than the target size by this factor, as by Iceberg's default."""
@@ -130,10 +131,7 @@ def planned_by_iceberg(
     jvm = jvm_of(spark)
     of_class = iceberg_class(jvm, "actions.BinPackRewriteFilePlanner")
     planner = of_class(table) if where is None else of_class(table, where)
-    # A file that is as small as our tasks make it must not be rewritten again and again.
-    target = target_file_bytes(table)
-    largest = max(int(target * _TOLERATED), target + _TOLERATED_BYTES)
-    planner.init({"max-file-size-bytes": str(largest), **options})
+    planner.init({**_largest(table), **options})
     lists = iceberg_class(jvm, "relocated.com.google.common.collect.Lists")
     # Each step of an iterator would be two calls.
     planned = lists.newArrayList(planner.plan().groups().iterator())
@@ -141,8 +139,23 @@ def planned_by_iceberg(
 
 
 def target_file_bytes(table: JavaObject) -> int:
-    """Return the size of data files that an Iceberg table wants. Errors are those of the JVM."""
-    return int(table.properties().get(_TARGET_FILE_SIZE) or _DEFAULT_TARGET_BYTES)
+    """Return the size of data files that an Iceberg table wants. Errors are those of the JVM.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH if the table's property is no size.
+    """
+    text = table.properties().get(TARGET_FILE_SIZE)
+    return _DEFAULT_TARGET_BYTES if text is None else target_file_size(str(table.name()), str(text))
+
+
+def _largest(table: JavaObject) -> Mapping[str, str]:
+    """Return the option that says how large a file may be that is not rewritten.
+
+    A file that is as small as our tasks make it must not be rewritten again and again. Iceberg's own limit is not above
+    a target size of one byte, which its planner refuses.
+    """
+    target = target_file_bytes(table)
+    return {"max-file-size-bytes": str(max(int(target * _TOLERATED), target + _TOLERATED_BYTES))}
 
 
 def _deletes(tasks: JavaObject) -> int:
@@ -161,7 +174,7 @@ def rewrite(
         partitions: The partitions, at least one, each once; None for all of them.
         options: The options of the rewrite, as Iceberg names them.
     """
-    action = spark_actions(spark).rewriteDataFiles(table).options(dict(options))
+    action = spark_actions(spark).rewriteDataFiles(table).options({**_largest(table), **options})
     if partitions is not None:
         action = action.filter(in_partitions(spark, table, partitions))
     with shuffles_of_its_size(spark):
@@ -175,7 +188,15 @@ def rewrite(
 
 
 def rewrite_manifests(spark: SparkSession, table: JavaObject) -> int:
-    """Merge the manifests of a table, and return how many there are fewer. Errors are those of the JVM."""
+    """Merge the manifests of a table, and return how many there are fewer. Errors are those of the JVM.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH if the table's property for the size of manifests is not above 0.
+    """
+    size = table.properties().get(_MANIFEST_SIZE)
+    if size is not None and int(size) <= 0:
+        # Iceberg's commits take such a number, and its action divides by it.
+        refuse(str(table.name()), _MANIFEST_SIZE, str(size), "a whole number above 0")
     with shuffles_of_its_size(spark):
         result = spark_actions(spark).rewriteManifests(table).execute()
     return len(list(result.rewrittenManifests())) - len(list(result.addedManifests()))

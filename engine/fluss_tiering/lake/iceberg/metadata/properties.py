@@ -19,7 +19,7 @@ from fluss_tiering.model.table_options import (
 
 _CODEC: Final = "write.parquet.compression-codec"
 _LEVEL: Final = "write.parquet.compression-level"
-_TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
+TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
 _ENCRYPTION: Final = "encryption.key-id"
 _BY_OPERATIONS: Final = (
     "Iceberg reads it before each commit, also before one that would change it, so that neither Spark nor PyIceberg "
@@ -66,7 +66,7 @@ def write_properties(table: str, properties: Mapping[str, str]) -> WriteProperti
     return WriteProperties(
         codec="none" if codec == _UNCOMPRESSED else codec,
         level=_level(table, codec, properties.get(_LEVEL)),
-        target_file_bytes=_size(table, properties.get(_TARGET_FILE_SIZE, ICEBERG_TARGET_FILE_SIZE.default)),
+        target_file_bytes=target_file_size(table, properties.get(TARGET_FILE_SIZE, ICEBERG_TARGET_FILE_SIZE.default)),
     )
 
 
@@ -83,9 +83,18 @@ def _level(table: str, codec: str, text: str | None) -> int | None:
     return int(text)
 
 
-def _size(table: str, text: str) -> int:
+def target_file_size(table: str, text: str) -> int:
+    """Return the size of data files, in bytes, that the property of a table says.
+
+    Args:
+        table: The name of the table in Spark, for messages.
+        text: The value of the property.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH if it is no size.
+    """
     if not re.fullmatch("[0-9]{1,18}", text) or int(text) == 0:
-        refuse(table, _TARGET_FILE_SIZE, text, "a whole number of bytes above 0")
+        refuse(table, TARGET_FILE_SIZE, text, "a whole number of bytes above 0, of at most 18 digits")
     return int(text)
 
 
