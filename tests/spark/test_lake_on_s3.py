@@ -57,6 +57,20 @@ def test_rounds_audits_and_maintenance_of_a_lake_on_s3(server: ServerProcess, s3
     assert list(s3.objects.glob(f"{BUCKET}/lake-on-s30/db/*/data/**/*.parquet"))
 
 
+@pytest.mark.parametrize("kind", ["-m0.avro", "snap-"])
+def test_an_empty_object_is_named_as_a_damaged_file(server: ServerProcess, s3: S3Server, spark_jars: str, kind: str):
+    with TieringClient(server.target) as client:
+        tiering = Tiering(client, None, server.target)
+        table = tiering.table(primary_key=False)
+        tiering.write(table, named(range(10), "row"))
+        run(server, spark_jars, "tier", str(table.path))
+        (file,) = s3.objects.glob(f"{BUCKET}/lake-on-s30/{str(table.path).replace('.', '/')}/metadata/*{kind}*")
+        file.write_bytes(b"")
+        (told,) = run(server, spark_jars, "compact", str(table.path), ended_with=1)
+        assert file.name in told["error"]
+        assert "is damaged: it ends too early: expected" in told["error"]
+
+
 def tiered_and_equal(server: ServerProcess, spark_jars: str, settings: str = "") -> None:
     """Tier a log table and a primary-key table, and compare the lake with the latter."""
     with TieringClient(server.target) as client:

@@ -169,8 +169,12 @@ def _error(
 
 
 def _what(jvm: JVMView, io: JavaObject, location: str, error: Py4JError | PySparkException) -> str | None:
+    file = io.newInputFile(location)
     try:
-        stream = io.newInputFile(location).newStream()
+        # S3 refuses a range of an empty object instead of ending it.
+        if int(file.getLength()) == 0:
+            return f"is damaged: {_END}"
+        stream = file.newStream()
         try:
             stream.transferTo(jvm.java.io.OutputStream.nullOutputStream())
         finally:
