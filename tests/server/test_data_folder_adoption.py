@@ -105,7 +105,9 @@ def test_a_moved_folder_is_refused_until_it_is_adopted_and_keeps_its_id(tmp_path
     assert adopt_data_dir(new).original is None
     assert read_data_dir_id(new) == before
     serves(new, table)
-    assert adopt_data_dir(new).lake is None, "a second adoption changes nothing"
+    again = adopt_data_dir(new).lake
+    assert again is not None, "the folder lacks the file of its table"
+    assert (again.tables, again.files) == (0, 0), "a second adoption changes nothing"
     serves(new, table)
 
 

@@ -67,7 +67,8 @@ def test_engines_find_the_same_rows_after_a_move(tiering: Tiering, tmp_path: Pat
         assert rows_of(reader, folder) == expected, reader
     # What is done is not done again.
     times = {file: file.stat().st_mtime_ns for file in deletes}
-    assert relocate_lake(lake) is None
+    again = relocate_lake(lake)
+    assert again is None or (again.tables, again.files) == (0, 0)
     assert times == {file: file.stat().st_mtime_ns for file in deletes}
 
 
@@ -107,7 +108,9 @@ def test_deletes_in_avro_files_are_found_after_a_move(tiering: Tiering, tmp_path
     found = judges.read(judges.SPARK, judges.newest_metadata(folder), columns=["id", "name"], spark=tiering.spark)
     rows = sorted(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
     assert rows == [(key, name) for key, name in named(range(20), "first").items() if key not in (6, 17)]
-    assert relocate_lake(lake) is None
+    again = relocate_lake(lake)
+    # Files that were removed from other tables of this lake are told again.
+    assert again is None or (again.tables, again.files) == (0, 0)
 
 
 def test_what_to_do_about_deletes_in_other_files_is_told(tmp_path: Path) -> None:
