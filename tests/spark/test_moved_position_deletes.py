@@ -48,6 +48,12 @@ def moved(table: TableInfo, folder: Path) -> tuple[Path, Path]:
     return lake, lake.joinpath(warehouse.name, *str(table.path).split("."))
 
 
+def nothing_is_left(lake: Path, table: TableInfo) -> bool:
+    """Return whether one more relocation changes nothing. It tells again of files that other tables lack."""
+    again = relocate_lake(lake)
+    return again is None or ((again.tables, again.files) == (0, 0) and str(table.path) not in again.missing)
+
+
 def rows_of(reader: str, folder: Path) -> list[tuple[int, str | None]]:
     found = judges.read(reader, judges.newest_metadata(folder), columns=["id", "name"])
     names = [name.decode() if isinstance(name, bytes) else name for name in found["name"].to_pylist()]
@@ -67,8 +73,7 @@ def test_engines_find_the_same_rows_after_a_move(tiering: Tiering, tmp_path: Pat
         assert rows_of(reader, folder) == expected, reader
     # What is done is not done again.
     times = {file: file.stat().st_mtime_ns for file in deletes}
-    again = relocate_lake(lake)
-    assert again is None or (again.tables, again.files) == (0, 0)
+    assert nothing_is_left(lake, table)
     assert times == {file: file.stat().st_mtime_ns for file in deletes}
 
 
@@ -108,9 +113,7 @@ def test_deletes_in_avro_files_are_found_after_a_move(tiering: Tiering, tmp_path
     found = judges.read(judges.SPARK, judges.newest_metadata(folder), columns=["id", "name"], spark=tiering.spark)
     rows = sorted(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
     assert rows == [(key, name) for key, name in named(range(20), "first").items() if key not in (6, 17)]
-    again = relocate_lake(lake)
-    # Files that were removed from other tables of this lake are told again.
-    assert again is None or (again.tables, again.files) == (0, 0)
+    assert nothing_is_left(lake, table)
 
 
 def test_what_to_do_about_deletes_in_other_files_is_told(tmp_path: Path) -> None:
@@ -143,3 +146,4 @@ def test_deletes_that_a_copy_lacked_are_moved_once_they_are_there(
     expected = [(key, name) for key, name in named(range(20), "first").items() if key not in (3, 4)]
     for reader in READERS[version]:
         assert rows_of(reader, folder) == expected, reader
+    assert nothing_is_left(lake, table)

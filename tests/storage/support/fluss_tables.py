@@ -7,7 +7,6 @@ import json
 import struct
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -86,8 +85,7 @@ def _made_with_leaders(client: FlussClient, creation: Callable[[], Call[Any, Any
 def _has_leaders(client: FlussClient, made: ClusterTable) -> bool:
     if made.info.descriptor.partition_keys:
         return True
-    # The coordinator elects them. Tablet servers learn of them later.
-    leaders = client.call(replace(metadata([made.info.path]), destination=ServerKind.COORDINATOR)).leaders
+    leaders = client.call(metadata([made.info.path], asked=ServerKind.COORDINATOR)).leaders
     buckets = range(made.info.descriptor.num_buckets)
     return all(leaders.get(TableBucket(made.info.table_id, each)) is not None for each in buckets)
 

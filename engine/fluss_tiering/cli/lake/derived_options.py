@@ -22,7 +22,8 @@ def with_options(
         names: The fields that become options of the command, in the order of its help.
         behind: The parameter of the command behind which they stand in its help.
     """
-    derived = [_parameter(options_of(kind)[name]) for name in names]
+    known = options_of(kind)
+    derived = [_parameter(known[name]) for name in names]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from fluss_tiering.model.table import TableBucket, TablePath
@@ -45,7 +44,6 @@ def log_offsets(
     wanted = list(buckets)
     leaders = _leaders(client, calls, path, {bucket.partition_id for bucket in wanted})
     if not wait_for_leaders and (alone := [each for each in wanted if each in leaders and leaders[each] is None]):
-        # The coordinator elects them. Tablet servers learn of them later.
         ids = {bucket.partition_id for bucket in alone}
         leaders = {**leaders, **_leaders(client, calls, path, ids, ServerKind.COORDINATOR)}
         for bucket in alone:
@@ -77,7 +75,7 @@ def _leaders(
 def _known_leaders(
     client: FlussClient, path: TablePath, ids: Sequence[int], asked: ServerKind
 ) -> Mapping[TableBucket, int | None]:
-    known = client.call(replace(metadata([path], ids), destination=asked))
+    known = client.call(metadata([path], ids, asked=asked))
     # A server that is not alive any more stays the leader of a bucket that no other server has.
     return {bucket: leader if leader in known.tablet_servers else None for bucket, leader in known.leaders.items()}
 

@@ -318,8 +318,7 @@ class FlussStorage:
     def _wait_for_leaders(self, table: TableInfo) -> None:
         deadline = time.monotonic() + _LEADERS_S
         wanted = {TableBucket(table.table_id, number) for number in range(table.descriptor.num_buckets)}
-        # The coordinator is asked, since it elects the leaders and tablet servers learn of them later.
-        asked = replace(metadata([table.path]), destination=ServerKind.COORDINATOR)
+        asked = metadata([table.path], asked=ServerKind.COORDINATOR)
         while True:
             leaders = self._client.call(asked).leaders
             if all(leaders.get(bucket) is not None for bucket in wanted):

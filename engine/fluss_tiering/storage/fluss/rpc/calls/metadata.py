@@ -30,21 +30,26 @@ class ClusterMetadata:
 
 
 def metadata(
-    tables: Iterable[TablePath] = (), partition_ids: Iterable[int] = ()
+    tables: Iterable[TablePath] = (), partition_ids: Iterable[int] = (), *, asked: ServerKind = ServerKind.ANY
 ) -> Call[tables_pb2.MetadataResponse, ClusterMetadata]:
     """Ask for the servers, and for the leaders of the buckets of these tables and of these partitions of theirs.
+
+    Args:
+        tables: The tables.
+        partition_ids: The partitions.
+        asked: Who is asked. The coordinator elects the leaders, and tablet servers learn of them later.
 
     Raises:
         FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist; PARTITION_NOT_EXIST if one of the
             partitions does not exist.
     """
-    asked = frozenset(tables)
+    wanted = frozenset(tables)
     return Call(
         ApiKey.GET_METADATA,
-        tables_pb2.MetadataRequest(table_path=[path_to_pb(path) for path in asked], partitions_id=partition_ids),
+        tables_pb2.MetadataRequest(table_path=[path_to_pb(path) for path in wanted], partitions_id=partition_ids),
         tables_pb2.MetadataResponse,
-        lambda response: _metadata(response, asked),
-        ServerKind.ANY,
+        lambda response: _metadata(response, wanted),
+        asked,
     )
 
 
