@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -104,13 +105,14 @@ def test_a_table_that_the_server_does_not_hand_out_ends_a_drain_and_does_not_kee
     wait_until(lambda: {state(tiering, refused), state(tiering, good)} == {TieringState.PENDING})
     claim_tables = TieringClient.claim_tables
     asked = []
+    # The tables are claimed by several threads, and all of them see the format that is patched.
+    one_at_a_time = threading.Lock()
 
     def as_an_older_driver(client, paths, *further):
-        if refused.path not in paths:
-            return claim_tables(client, paths, *further)
-        asked.append(paths)
-        with monkeypatch.context() as patched:
-            patched.setattr(calls, "ROUND_FORMAT", ROUND_FORMAT - 1)
+        with one_at_a_time, monkeypatch.context() as patched:
+            if refused.path in paths:
+                asked.append(paths)
+                patched.setattr(calls, "ROUND_FORMAT", ROUND_FORMAT - 1)
             return claim_tables(client, paths, *further)
 
     monkeypatch.setattr(TieringClient, "claim_tables", as_an_older_driver)

@@ -85,7 +85,10 @@ def test_a_table_that_the_cluster_cannot_describe_holds_up_no_other(
     cluster.error = FlussServerError(error, "the node of the table cannot be read")
     assert [table.path for table in tables.refresh()] == [GOOD]
     assert "cannot be read" in tables.unusable()[BAD].message
+    with refused(ErrorCode.UNKNOWN if error is FlussError.UNKNOWN_SERVER_ERROR else ErrorCode.INVALID_REQUEST):
+        tables.get(BAD)
     cluster.error = None
+    assert tables.get(BAD).path == BAD, "a refresh that met a table half created hid it from who created it"
     assert [table.path for table in tables.refresh()] == [BAD, GOOD]
 
 

@@ -26,7 +26,7 @@ ZooKeeper. With more tables, an alteration by others is noticed some refreshes l
 _GONE: Final = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.DATABASE_NOT_EXIST})
 _UNUSABLE: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.CORRUPT_DATA})
 _OF_ONE_TABLE: Final = frozenset({FlussError.SCHEMA_NOT_EXIST, FlussError.UNKNOWN_SERVER_ERROR})
-"""The errors of a coordinator that cannot read what it keeps of one table, or that drops the table just now."""
+"""The errors of a coordinator that cannot read what it keeps of one table, or creates or drops the table just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ class ClusterTableCache:
                 if the user may not describe it.
         """
         seen = self._seen.get(path)
-        if seen is None or self._monotonic() - seen.at > _FRESH_S:
+        # A coordinator cannot describe a table while it creates it: that is over once its creator knows of the table.
+        if seen is None or _is_not_described(seen.found) or self._monotonic() - seen.at > _FRESH_S:
             seen = self._look(path)
         return _usable(path, seen)
 
@@ -179,9 +180,11 @@ class ClusterTableCache:
 
 
 def _concerns_the_table_alone(error: FlussTieringError) -> bool:
-    if error.code is ErrorCode.AUTHORIZATION:
-        return True
-    return isinstance(error, FlussServerError) and error.fluss_error in _OF_ONE_TABLE and not error.transient
+    return error.code is ErrorCode.AUTHORIZATION or _is_not_described(error)
+
+
+def _is_not_described(found: TableInfo | FlussTieringError) -> bool:
+    return isinstance(found, FlussServerError) and found.fluss_error in _OF_ONE_TABLE and not found.transient
 
 
 def _is_refused(seen: _Seen) -> bool:
