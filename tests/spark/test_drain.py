@@ -144,6 +144,7 @@ def test_a_drain_s_command_line():
         ([], "expected tables, or --drain"),
         (["--follow", "db.t"], "are for --drain"),
         (["--drain", "--time-budget", "soon"], "'soon' is not a duration"),
+        (["--drain", "--time-budget", "0s"], "'0s' is too little: expected at least 1ms"),
         (["--drain", "--maintenance-interval", "1h"], "--maintenance-interval is for the maintenance between"),
         (["--maintenance-cores", "2", "db.t"], "--maintenance-cores is for the maintenance between"),
         (["--drain", "--follow", "--maintenance-interval", "0s"], "'0s' is too little: expected at least 1ms"),

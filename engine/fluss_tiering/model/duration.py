@@ -21,8 +21,10 @@ _NANOS_BY_LABEL: Final[Mapping[str, int]] = {
     )
     for label in labels
 }
-_DURATION: Final = re.compile(r"([0-9]{1,18})\s*([a-zµ]+)")
+_DURATION: Final = re.compile(r"0*([0-9]+)\s*([a-zµ]+)")
 _MAX_MS: Final = 10 * 365 * 86_400_000
+_MAX_DIGITS: Final = 18
+"""A longer number is more than ten years in each unit. Python reads no number of thousands of digits."""
 
 
 def parse_duration_ms(text: str) -> int:
@@ -38,9 +40,12 @@ def parse_duration_ms(text: str) -> int:
             f"{text!r} is not a duration: expected a whole number and a unit (ns, µs, ms, s, min, h, d), "
             "for example 3min or 3 minutes",
         )
-    milliseconds = int(match.group(1)) * _NANOS_BY_LABEL[match.group(2)] // 1_000_000
+    number, label = match.groups()
+    milliseconds = int(number[: _MAX_DIGITS + 1]) * _NANOS_BY_LABEL[label] // 1_000_000
     if milliseconds > _MAX_MS:
-        raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"the duration {text!r} is longer than ten years")
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"the duration {text!r} is longer than ten years: expected a shorter one"
+        )
     return milliseconds
 
 

@@ -392,7 +392,7 @@ def _before_spark(
             if not needs_spark:
                 pending.wait(min(_LOOK_S, left_s))
     if options.time_budget is not None:
-        options = replace(options, time_budget=f"{max(0, round(left_s * 1000))}ms")
+        options = replace(options, time_budget=f"{max(1, round(left_s * 1000))}ms")
     return done, options, needs_spark
 
 

@@ -155,7 +155,7 @@ class TierOptions:
             "--time-budget",
             "With --drain: no round begins after this time, for example 30min.",
             metavar="DURATION",
-            check=parse_duration_ms,
+            check=at_least(parse_duration_ms, 1, "1ms"),
         ),
     )
 

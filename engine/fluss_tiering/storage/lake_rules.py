@@ -121,7 +121,6 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
         value = properties.get(option.key, option.default)
         if value.lower() != option.default:
             yield f"{option.key} is {value!r}: expected {option.default}, the only value that tiering writes"
-    yield from _whole_numbers(properties)
     yield from _of_iceberg(properties)
     codec = properties.get(ICEBERG_CODEC.key, ICEBERG_CODEC.default)
     compressing = [name for name in _COMPRESSING if pa.Codec.is_available(name)]
@@ -141,13 +140,6 @@ def _delete_files(descriptor: TableDescriptor) -> Iterator[str]:
             )
 
 
-def _whole_numbers(properties: Mapping[str, str]) -> Iterator[str]:
-    for name in _WHOLE_NUMBERS:
-        value = properties.get(f"{LAKE_TABLE_PREFIX}{name}")
-        if value is not None and not _is_positive(value):
-            yield f"{LAKE_TABLE_PREFIX}{name} is {value!r}: expected a whole number above 0"
-
-
 def _is_positive(value: str) -> bool:
     return re.fullmatch("[0-9]{1,19}", value) is not None and 0 < int(value) <= _MAX_LONG
 
@@ -156,9 +148,14 @@ def _of_iceberg(properties: Mapping[str, str]) -> Iterator[str]:
     for key, value in properties.items():
         if key.startswith(LAKE_TABLE_PREFIX):
             name = key.removeprefix(LAKE_TABLE_PREFIX)
-            for expected in (expected_of_bloom_filters(name, value), expected_of_commits(name, value)):
-                if expected is not None:
-                    yield f"{key} is {value!r}: expected {expected}"
+            if expected := _expected_of_iceberg(name, value):
+                yield f"{key} is {value!r}: expected {expected}"
+
+
+def _expected_of_iceberg(name: str, value: str) -> str | None:
+    if name in _WHOLE_NUMBERS and not _is_positive(value):
+        return "a whole number above 0"
+    return expected_of_bloom_filters(name, value) or expected_of_commits(name, value)
 
 
 def _name_objection(key: str, name: str) -> str | None:

@@ -131,6 +131,7 @@ BLOOM = "iceberg.write.parquet.bloom-filter-"
             for name, value in (
                 ("history.expire.max-snapshot-age-ms", "-1"),
                 ("history.expire.min-snapshots-to-keep", "two"),
+                ("commit.manifest.target-size-bytes", "8MB"),
                 ("write.metadata.previous-versions-max", "0"),
             )
         ),
