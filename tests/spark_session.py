@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PORT_VARIABLE = "PYSPARK_GATEWAY_PORT"
+JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m"
+"""The optimising compiler takes longer than it saves in a run of tests. Without it Java keeps 48 MB for compiled code,
+which is too little for a run: the JVM would throw away and compile again what it uses."""
 
 
 def start(warehouse: Path) -> SparkSession:
@@ -38,8 +41,7 @@ def start(warehouse: Path) -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(warehouse))
         .config("spark.driver.memory", "1g")
-        # Tests end before the optimising compiler of the JVM pays off.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", f"{JVM_OPTIONS} -Xmn384m")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ def _integers(low: int, high: int) -> st.SearchStrategy[int]:
     return st.sampled_from([edge for edge in edges if low <= edge <= high]) | st.integers(low, high)
 
 
+@cache  # A new strategy of texts works out anew which characters there are.
 def values_of(data_type: DataType) -> st.SearchStrategy[Any]:
     """Return values as Arrow's constructors take them: dates as days, timestamps as counts in their unit."""
     match data_type.root:

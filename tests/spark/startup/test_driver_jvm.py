@@ -14,7 +14,7 @@ from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
 from fluss_tiering.spark.submit import APPLICATION
 
-OPTIONS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms64m"]
+OPTIONS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=128m", "-Xms64m"]
 _LAUNCHER = "org.apache.spark.launcher.Main"
 CONF = {"spark.driver.defaultJavaOptions": " ".join(OPTIONS)}
 

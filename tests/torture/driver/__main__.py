@@ -29,6 +29,7 @@ from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import LogProgress
 from fluss_tiering.spark.startup import session
+from spark_session import JVM_OPTIONS
 from torture.driver import row_groups
 from torture.driver.fate import fate_of, kills_for_memory
 from torture.driver.faults import Faults
@@ -39,7 +40,7 @@ _JVM = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "2g",
     "spark.driver.maxResultSize": "2g",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": JVM_OPTIONS,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
 }
 
