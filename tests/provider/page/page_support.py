@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -13,6 +14,8 @@ from page_auth_manager import OUTSIDER
 
 from waiting import wait_until
 
+# The pages have no TLS, and httpx reads the machine's certificates for each client that is given no context.
+_WITHOUT_CERTIFICATES: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 USERS: Final = {"olga": "op", "vera": "viewer", OUTSIDER: "op"}
 """The role of each user. Passwords are names."""
 
@@ -29,19 +32,22 @@ class AirflowPage:
         return f"{self.origin}{self.path}"
 
     def token(self, user: str) -> str:
-        answer = httpx.post(f"{self.url}/auth/token", json={"username": user, "password": user}, timeout=60)
+        with self._client() as client:
+            answer = client.post("/auth/token", json={"username": user, "password": user})
         return str(answer.raise_for_status().json()["access_token"])
 
     def session(self, user: str | None) -> httpx.Client:
         """Return a client of the page with the cookie of the user, as a browser sends it; without one if it is None."""
         cookies = {} if user is None else {"_token": self.token(user)}
         headers = {"Accept": "text/html"}
-        return httpx.Client(base_url=f"{self.url}/lake-tiering/", cookies=cookies, headers=headers, timeout=60)
+        return self._client("/lake-tiering/", cookies=cookies, headers=headers)
 
     def api(self, user: str) -> httpx.Client:
         """Return a client of Airflow's REST API."""
-        headers = {"Authorization": f"Bearer {self.token(user)}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=60)
+        return self._client(headers={"Authorization": f"Bearer {self.token(user)}"})
+
+    def _client(self, path: str = "", **options: Any) -> httpx.Client:
+        return httpx.Client(base_url=f"{self.url}{path}", verify=_WITHOUT_CERTIFICATES, timeout=60, **options)
 
 
 def see(
