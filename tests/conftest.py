@@ -126,8 +126,9 @@ def pytest_xdist_make_scheduler(config, log):
         def _split_scope(self, nodeid):
             shared = (name for start, name in _SHARING.items() if nodeid.startswith(start))
             scope = next(shared, nodeid.partition("::")[0])
-            # Each version has a cluster of its own.
-            return scope + next((name for name in VERSIONS if f"fluss-{name}" in nodeid), "")
+            # Each version has a cluster of its own, which all tests with Spark share.
+            version = next((name for name in VERSIONS if f"fluss-{name}" in nodeid), "")
+            return f"{'spark' if version and scope == 'rounds' else scope}{version}"
 
     return SharingScheduling(config, log)
 

@@ -92,6 +92,7 @@ def server(tmp_path: Path) -> Iterator[Guarded]:
 
 @pytest.mark.parametrize("token", [None, "flt_0123456789ab_wrong", "flx_wrong"])
 @pytest.mark.parametrize("method", [LIST, FETCH, WRITE])
+@pytest.mark.sampled(4)
 def test_nobody_is_refused_before_the_request_has_come(server: Guarded, token: str | None, method: str) -> None:
     with RawClient(server.target) as client:
         unfinished = struct.pack(">BI", 0, 1 << 20) + b"\0" * 1000

@@ -260,6 +260,7 @@ def test_drivers_that_fail_and_are_killed_leave_no_secret(planted: Planted) -> N
 
 
 @pytest.mark.airflow
+@pytest.mark.long
 def test_tasks_of_airflow_leave_no_secret(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     # Airflow reads its home when it is first imported.
     os.environ.setdefault("AIRFLOW_HOME", mkdtemp(prefix="airflow-home-"))

@@ -83,6 +83,7 @@ def test_calls_through_the_standby_have_the_roles_of_their_clients(
 
 
 @pytest.mark.parametrize("through", ["active", "standby"])
+@pytest.mark.sampled(1)
 def test_nobody_takes_the_name_of_another_client(
     servers: tuple[ServerProcess, ServerProcess], authority: Authority, through: str
 ) -> None:

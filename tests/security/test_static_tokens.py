@@ -176,6 +176,7 @@ def test_an_expired_token_is_refused(file: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["", "x", "secret", "id"])
+@pytest.mark.sampled(2)
 def test_no_other_secret_and_no_other_id_pass(server: ServerThread, file: Path, change: str) -> None:
     token = create(file, "second", "-r", "reader")
     other = create(file, "third", "-r", "reader")

@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Callable[[Certificates], ServerThread], Callable[[Certifi
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 async def test_the_cause_is_told_with_what_to_do(name: str, certificates: Certificates) -> None:
@@ -115,6 +115,7 @@ async def test_the_cause_is_told_with_what_to_do(name: str, certificates: Certif
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a certificate for another name", "a client without TLS", "no client certificate"])
+@pytest.mark.sampled(2)
 def test_localhost_hides_no_cause_behind_its_other_address(name: str, certificates: Certificates) -> None:
     serve, security, _ = CASES[name]
     with serve(certificates) as server:

@@ -49,6 +49,7 @@ def refused(folder: Path, *words: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b", "a\nb"])
+@pytest.mark.sampled(2)
 def test_a_path_that_means_something_in_addresses_is_refused_with_the_default_lake(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     for _ in range(2):
@@ -73,6 +74,7 @@ def forget_place(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "older release"])
+@pytest.mark.sampled(1)
 def test_a_copy_is_refused_until_it_is_adopted_and_then_has_an_id_of_its_own(tmp_path: Path, recorded: bool) -> None:
     # D23
     old, new = tmp_path / "old", tmp_path / "new"
@@ -94,6 +96,7 @@ def test_a_copy_is_refused_until_it_is_adopted_and_then_has_an_id_of_its_own(tmp
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "older release"])
+@pytest.mark.sampled(1)
 def test_a_moved_folder_is_refused_until_it_is_adopted_and_keeps_its_id(tmp_path: Path, recorded: bool) -> None:  # D23
     old, new = tmp_path / "old", tmp_path / "new"
     table = used_folder(old)

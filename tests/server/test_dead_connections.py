@@ -89,6 +89,7 @@ def test_a_watcher_whose_host_vanished_is_let_go(server: ServerThread, line: Lin
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+@pytest.mark.sampled(1)
 def test_a_client_replaces_a_connection_that_carries_nothing_any_more(server: ServerThread, kind: str) -> None:  # D7
     with TcpProxy(server.server.port) as network:
         target = f"127.0.0.1:{network.port}"

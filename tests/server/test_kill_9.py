@@ -33,6 +33,7 @@ long = pytest.mark.long
         pytest.param("postgresql", 10, marks=[long, pytest.mark.postgres]),
     ],
 )
+@pytest.mark.sampled(1)
 def test_what_was_acknowledged_outlives_kill_9(
     tmp_path: Path, request: pytest.FixtureRequest, database: str, kills: int
 ) -> None:  # S24, L10, L11, S3, S22

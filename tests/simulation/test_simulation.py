@@ -31,6 +31,7 @@ def command(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProces
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_1000_rounds_with_every_fault_lose_and_double_nothing():
     # L3, L4, L5, L9, L10, L11, L13, L18, L22, S1, S3, S4, S5, S7, S9, S18, S19, S22, S24, S25, Fluss #2648, #2512
     totals: dict[str, int] = {}
@@ -54,6 +55,7 @@ def test_the_sql_store_behaves_as_its_model():
 
 
 @pytest.mark.parametrize("name", DEFECTS)
+@pytest.mark.sampled(10)
 def test_a_planted_defect_is_found(name, record_property):
     defect = DEFECTS[name]
     rounds = 0

@@ -175,6 +175,7 @@ def test_the_command_refuses_maintenance_that_would_never_or_always_run(monkeypa
 
 
 @pytest.mark.parametrize("asks", [True, False])
+@pytest.mark.sampled(1)
 def test_a_drain_that_follows_starts_spark_to_maintain_a_lake_to_which_nobody_writes(
     tiering: Tiering, monkeypatch, asks
 ):

@@ -32,10 +32,10 @@ COMMAND = str(Path(sys.executable).with_name("fluss-tiering"))
 TABLES = 4
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("busy", [True, False], ids=["in rounds", "idle"])
+@pytest.mark.long
 def test_a_drain_ends_when_its_jvm_is_killed(
     server: ServerProcess, client: TieringClient, spark_jars: str, tmp_path: Path, busy: bool
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_move_that_was_interrupted_goes_on(tiering: Tiering, tmp_path: Path, v
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_deletes_in_avro_files_are_found_after_a_move(tiering: Tiering, tmp_path: Path) -> None:
     table = tiering.table(num_buckets=1, properties={"table.datalake.enabled": "true"})
     tiering.write(table, named(range(20), "first"))
@@ -126,6 +127,7 @@ def test_what_to_do_about_deletes_in_other_files_is_told(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.sampled(1)
 def test_deletes_that_a_copy_lacked_are_moved_once_they_are_there(
     tiering: Tiering, tmp_path: Path, version: str
 ) -> None:

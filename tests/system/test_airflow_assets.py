@@ -60,6 +60,7 @@ def test_a_dag_starts_when_its_table_was_tiered_and_learns_of_the_round(stack):
         stack.client.drop_table(path)
 
 
+@pytest.mark.long
 def test_a_dag_starts_when_the_sensor_of_another_tells_that_a_table_was_tiered(stack, new_table):
     table = new_table()
     for dag_id in ("tells_what_it_tiered", "starts_when_told"):

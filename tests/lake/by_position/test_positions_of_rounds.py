@@ -212,6 +212,7 @@ def test_many_deletes_are_written_in_the_memory_of_bitmaps(tmp_path: Path, versi
     assert peak < 8 << 20
 
 
+@pytest.mark.long
 def test_old_files_of_the_index_go_now_and_then_and_not_in_each_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

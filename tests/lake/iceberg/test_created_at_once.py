@@ -17,6 +17,7 @@ DRIVERS = 4
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hadoop", "jdbc"])
+@pytest.mark.sampled(1)
 def test_all_open_the_one_table_that_is_created(spark: Any, tmp_path: Path, kind: str) -> None:
     properties = {"name": f"at_once_{kind}", "type": kind, "warehouse": f"file://{tmp_path}/warehouse"}
     if kind == "jdbc":

@@ -107,6 +107,7 @@ def test_narrow_bounds_are_mended_in_the_metadata(spark, tmp_path, version):  # 
 
 
 @pytest.mark.parametrize("key", ["k", "d"])
+@pytest.mark.sampled(1)
 def test_files_with_wrong_physical_types_are_written_again(spark, tmp_path, key):  # D50
     kinds = {"k": "STRING NOT NULL", "v": "INT", "d": "DECIMAL(9, 2) NOT NULL", "r": "ROW<e DECIMAL(18, 3)>"}
     lake = Lake(spark, tmp_path, kinds, (key,))

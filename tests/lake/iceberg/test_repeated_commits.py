@@ -102,6 +102,7 @@ def rows(keys: str | list[str], value: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.sampled(1)
 def test_a_round(lake: RestLake, catalog: ForgetfulCatalog, pieces: int):
     lake.commit(lake.batch(rows("ab", 1)))
     opened = lake.open()
@@ -153,6 +154,7 @@ def test_a_compaction(lake: RestLake, catalog: ForgetfulCatalog):
 
 
 @pytest.mark.parametrize("defect", ["types", "bounds"])
+@pytest.mark.sampled(1)
 def test_a_repair(lake: RestLake, catalog: ForgetfulCatalog, defect: str):
     with older_writer(narrow_bounds=defect == "bounds", decimal_bytes=defect == "types"):
         lake.commit(lake.batch(rows("mn", 1)), lake.batch(rows(["a", LONG], 1)))

@@ -75,7 +75,7 @@ def path_of(location: str) -> Path:
     return Path(urlparse(location).path)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spoil", [lose, empty, cut_off, write_text, flip])
 @pytest.mark.parametrize("kind", FORMS)
 def test_the_file_is_named_with_what_to_do(spark, catalogs, keyed, kind: str, spoil: Callable[[Path], str]):

@@ -176,6 +176,7 @@ def test_a_scan_whose_leader_hangs(scanning: Failing) -> None:  # K12
 
 @pytest.mark.slow
 @pytest.mark.fluss_versions("1.0")
+@pytest.mark.sampled(1)
 def test_a_scan_that_idles_for_too_long(scanning: Failing) -> None:  # K10
 
     def expired() -> bool:

@@ -221,6 +221,7 @@ def test_a_table_that_cannot_be_read_is_due_so_that_its_round_tells_why(tmp_path
 
 @pytest.mark.parametrize("primary_key", [True, False])
 @pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.sampled(3)
 def test_what_waits_is_what_the_buckets_and_the_lake_snapshot_say(
     server: Server, primary_key: bool, seed: int
 ) -> None:  # D27

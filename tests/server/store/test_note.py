@@ -57,6 +57,7 @@ def forget(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.postgres
+@pytest.mark.sampled(1)
 def test_a_folder_of_postgresql_is_not_served_with_sqlite(tmp_path: Path, postgres_url: str, forget: Any) -> None:
     settings = {"store_url": postgres_url}
     used(tmp_path / "data", settings)
@@ -67,6 +68,7 @@ def test_a_folder_of_postgresql_is_not_served_with_sqlite(tmp_path: Path, postgr
 
 
 @pytest.mark.postgres
+@pytest.mark.sampled(1)
 def test_a_folder_of_sqlite_is_not_served_with_a_new_postgresql(tmp_path: Path, postgres_url: str, forget: Any) -> None:
     used(tmp_path / "data", SQLITE)
     forget(tmp_path / "data")
@@ -76,6 +78,7 @@ def test_a_folder_of_sqlite_is_not_served_with_a_new_postgresql(tmp_path: Path, 
 
 
 @pytest.mark.postgres
+@pytest.mark.sampled(1)
 def test_a_new_postgresql_in_the_place_of_the_right_one_is_refused(
     tmp_path: Path, postgres: Postgres, postgres_url: str, forget: Any
 ) -> None:
@@ -86,6 +89,7 @@ def test_a_new_postgresql_in_the_place_of_the_right_one_is_refused(
     assert epochs(tmp_path / "data", settings) == [1]
 
 
+@pytest.mark.sampled(1)
 def test_a_folder_whose_sqlite_file_is_gone_is_refused_until_it_is_adopted(tmp_path: Path, forget: Any) -> None:
     used(tmp_path / "data", SQLITE)
     for file in (tmp_path / "data").glob(f"{DATABASE_FILE}*"):
@@ -169,7 +173,7 @@ def test_a_folder_that_was_never_used_begins_with_either(tmp_path: Path) -> None
     assert epochs(tmp_path / "data", SQLITE) == []
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"store": "oracle"}', '{"store": "sqlite", "may_be_new": 1}'])
 def test_a_damaged_note_is_refused_and_can_be_written_anew(tmp_path: Path, content: str) -> None:
     used(tmp_path / "data", SQLITE)

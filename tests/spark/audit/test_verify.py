@@ -398,6 +398,7 @@ def with_a_flipped_position(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damaged", [None, with_a_flipped_position])
+@pytest.mark.sampled(1)
 def test_a_deletion_vector_that_is_missing_or_damaged_is_named(
     tiering: Tiering, damaged: Callable[[bytes], bytes] | None
 ):
@@ -424,7 +425,7 @@ def broken(file: Path, damaged: Callable[[bytes], bytes] | None) -> Iterator[Non
         file.write_bytes(content)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("damaged", [None, without_first_page_header, with_a_flipped_bit])
 @pytest.mark.parametrize("kind", ["data", "position delete"])
 def test_a_file_that_is_missing_or_damaged_is_named(

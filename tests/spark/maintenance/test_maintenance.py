@@ -99,6 +99,7 @@ def compacting(tiering: Tiering, table: TableInfo) -> Future[Compaction]:
 
 
 @pytest.mark.parametrize("primary_key", [True, False])
+@pytest.mark.sampled(1)
 def test_small_files_and_deletes_are_rewritten_and_rounds_go_on(tiering: Tiering, primary_key):
     table = tiering.table(primary_key=primary_key)
     rounds(tiering, table, 3)
@@ -252,7 +253,7 @@ def test_expiry_leaves_the_newest_snapshot_and_rounds_go_on(tiering: Tiering):
     assert equal(tiering, table)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("damaged", "version"), [("newest", "2"), ("newest", "3"), ("oldest", "2"), ("oldest", "3")])
 def test_an_expiry_beside_a_damaged_snapshot_says_what_it_has_done(tiering: Tiering, damaged: str, version: str):
     table = tiering.table(properties={"iceberg.format-version": version})
@@ -311,6 +312,7 @@ def test_our_snapshot_below_a_compaction_stays(tiering: Tiering):
 
 
 @pytest.mark.parametrize("earlier_rounds", [0, 2])
+@pytest.mark.sampled(1)
 def test_a_commit_that_was_not_registered_survives_expiry_and_is_registered(
     tiering: Tiering, monkeypatch, earlier_rounds
 ):
@@ -336,6 +338,7 @@ def test_a_commit_that_was_not_registered_survives_expiry_and_is_registered(
 
 # L18: the fence stands on the lake's history, which expiry shortens.
 @pytest.mark.parametrize("base", ["none", "a snapshot"])
+@pytest.mark.sampled(1)
 def test_a_stale_driver_whose_base_was_expired_is_still_refused(tiering: Tiering, base):
     table = tiering.table()
     tiering.tier(table)

@@ -64,6 +64,7 @@ def test_no_position_delete_file_is_left_behind_when_all_data_files_are_rewritte
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["tasks", "spark"])
+@pytest.mark.sampled(1)
 def test_equality_deletes_beside_a_compaction_lose_nothing(tiering: Tiering, monkeypatch, by: str):
     """The new data files would be newer than the equality deletes, which would then delete nothing of them."""
     if by == "spark":

@@ -88,7 +88,7 @@ def rows_of_types(types: dict[str, Any], ids: range) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @FORMATS
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "log"])
 @pytest.mark.parametrize("types", [VALUES, TIMES, NESTED], ids=["plain types", "times", "nested types"])
@@ -118,6 +118,7 @@ def test_values_of_every_type_stay_as_they_were(
 
 
 @FORMATS
+@pytest.mark.sampled(1)
 def test_files_are_sorted_and_the_index_knows_their_rows(tiering: Tiering, version: int) -> None:
     table = tiering.table(num_buckets=2, properties=BY_POSITION)
     chance, expected = random.Random(version), dict[int, str | None]()
@@ -159,6 +160,7 @@ def test_files_are_sorted_and_the_index_knows_their_rows(tiering: Tiering, versi
 
 
 @FORMATS
+@pytest.mark.sampled(1)
 def test_delete_files_go_together_with_the_only_data_files_that_have_them(tiering: Tiering, version: int) -> None:
     table = tiering.table(num_buckets=2, properties={**BY_POSITION, "iceberg.format-version": str(version)})
     tiering.write(table, named(range(100), "first"))
@@ -391,6 +393,7 @@ LETTERS = {"p": pa.string(), "k": pa.int32(), "v": pa.string()}
 
 
 @FORMATS
+@pytest.mark.sampled(1)
 def test_partitions_whose_values_differ_only_by_case_keep_their_rows(tiering: Tiering, version: int) -> None:
     columns = (
         Column("p", DataType.parse("STRING NOT NULL")),

@@ -40,6 +40,7 @@ def table_with(tiering: Tiering, deletes: str, key: str, value: str) -> TableInf
     ("key", "deletes"), [(DATA, "equality"), (DATA, "position"), (DELETES, "position"), (MANIFESTS, "position")]
 )
 @pytest.mark.parametrize("keep", [compacted, maintained])
+@pytest.mark.sampled(3)
 def test_a_target_of_one_byte_is_no_obstacle(
     tiering: Tiering, key: str, deletes: str, keep: Callable[[Tiering, TableInfo], Compaction | Maintenance]
 ) -> None:
@@ -52,6 +53,7 @@ def test_a_target_of_one_byte_is_no_obstacle(
 @pytest.mark.slow
 @pytest.mark.parametrize(("key", "value"), [(DATA, "9223372036854775807"), (MANIFESTS, "0"), (MANIFESTS, "-1")])
 @pytest.mark.parametrize("keep", [compacted, maintained])
+@pytest.mark.sampled(2)
 def test_a_size_that_is_none_is_refused_in_words(
     tiering: Tiering, key: str, value: str, keep: Callable[[Tiering, TableInfo], Compaction | Maintenance]
 ) -> None:

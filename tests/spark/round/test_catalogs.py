@@ -78,7 +78,7 @@ def failed(tiering: Tiering, table: TableInfo) -> str:
     return status.last_error
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 def test_rounds_recovery_and_maintenance(lake: Tiering, monkeypatch):
     log, keyed = lake.table(primary_key=False, num_buckets=2), lake.table(num_buckets=2)
     for table in (log, keyed):
@@ -111,6 +111,7 @@ def test_rounds_recovery_and_maintenance(lake: Tiering, monkeypatch):
 
 # S5, S22, L18, Fluss #2648
 @pytest.mark.parametrize("has_base", [False, True])
+@pytest.mark.sampled(2)
 def test_of_two_drivers_one_lands(lake: Tiering, monkeypatch, has_base):
     table = lake.table(primary_key=False)
     catalogs = IcebergCatalogs(lake.spark)

@@ -150,7 +150,7 @@ MATCHING: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 def test_readers_find_rows_by_added_columns(cluster: Tiering, fluss: FlussClient, table: TableInfo) -> None:
     old, hit, miss = range(5), range(5, 8), range(8, 30)
     write(cluster, table, {key: {"name": "old"} for key in old})
@@ -240,6 +240,7 @@ def test_rows_with_a_column_that_is_added_before_the_ends_are_read_keep_its_valu
     assert [tuple(row)[:3] for row in cluster.lake(table)] == [(1, "old", None), (2, "new", "kept")]
 
 
+@pytest.mark.sampled(1)
 def test_a_column_that_is_added_while_a_round_writes_is_tiered_by_the_next_one(
     cluster: Tiering, fluss: FlussClient, table: TableInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

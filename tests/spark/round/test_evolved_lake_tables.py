@@ -72,6 +72,7 @@ def unchecked(tiering: Tiering, table: TableInfo) -> JavaObject:
 
 
 # D53
+@pytest.mark.sampled(1)
 def test_changes_that_are_no_obstacle(tiering: Tiering, table: TableInfo):
     for change in (
         "ADD COLUMN note STRING",
@@ -113,6 +114,7 @@ def test_changes_that_are_no_obstacle(tiering: Tiering, table: TableInfo):
         ("SET TBLPROPERTIES ('write.parquet.compression-codec' = 'lzo')", "is 'lzo': expected one of"),
     ],
 )
+@pytest.mark.sampled(4)
 def test_an_obstacle_is_refused_with_the_statement_that_removes_it(
     tiering: Tiering, table: TableInfo, change: str, said: str
 ):
@@ -129,6 +131,7 @@ def test_an_obstacle_is_refused_with_the_statement_that_removes_it(
 
 
 # D53
+@pytest.mark.sampled(1)
 def test_another_partitioning_is_left_alone_in_a_log_table_and_refused_with_a_primary_key(
     tiering: Tiering, table: TableInfo
 ):

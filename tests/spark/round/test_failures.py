@@ -286,6 +286,7 @@ def test_the_files_of_two_rounds_of_a_table_never_mix(tiering: Tiering, tmp_path
 @pytest.mark.parametrize(
     ("status", "times"), [(grpc.StatusCode.RESOURCE_EXHAUSTED, 3), (grpc.StatusCode.UNAVAILABLE, 11)]
 )
+@pytest.mark.sampled(1)
 def test_a_throttled_split_does_not_fail_its_task(tiering: Tiering, monkeypatch, status, times):
     log, keyed = written(tiering, primary_key=False), written(tiering)
     tiering.client.take_kv_snapshots([keyed.path])

@@ -75,7 +75,7 @@ def partitioned(tiering: Tiering, properties: dict[str, Any]) -> TableInfo:
 
 
 # D53
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["keyed", "log", "partitioned"])
 @pytest.mark.parametrize("rounds_before", [0, 1])
 def test_a_snapshot_of_another_service_is_taken_up_with_its_own_offsets(

@@ -151,6 +151,7 @@ def test_an_audit_of_a_clean_table_names_rows_that_differ(tiering: Tiering, tabl
 
 
 @pytest.mark.parametrize("left", [("__offset",), ("__bucket", "__timestamp")])
+@pytest.mark.sampled(1)
 def test_a_table_with_some_of_the_system_columns_is_refused_by_name(tiering: Tiering, left: tuple[str, ...]) -> None:
     descriptor = TableDescriptor(COLUMNS, ("id",), ("id",), num_buckets=2, properties=OPTIONS)
     table, other = (tiering.client.create_table(new_path(), descriptor) for _ in range(2))

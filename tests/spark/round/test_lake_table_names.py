@@ -109,6 +109,7 @@ def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPat
 
 @pytest.mark.fluss_versions("1.0")
 @pytest.mark.parametrize("primary_key", [True, False])
+@pytest.mark.sampled(1)
 def test_a_lake_table_that_fluss_takes_over_is_tiered_into(
     cluster: Tiering, fluss: FlussClient, primary_key: bool
 ) -> None:

@@ -312,8 +312,8 @@ def put(cluster: Tiering, table: TableInfo, kind: WriteKind, **columns: list) ->
     assert sum(cluster.client.write_rows(table.path, kind, [rows])) == rows.num_rows
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["BIGINT", "INT"])
+@pytest.mark.long
 def test_the_lake_has_the_numbers_that_fluss_gave(cluster: Tiering, java_client: FlussJavaClient, kind: str) -> None:
     engine = replace(NUMBERED, columns={**NUMBERED.columns, "number": kind})
     table = made(cluster, java_client, engine, auto_increment="number", buckets=1)

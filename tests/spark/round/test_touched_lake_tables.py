@@ -49,6 +49,7 @@ def is_there(tiering: Tiering, name: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["avro", "orc"])
+@pytest.mark.sampled(1)
 def test_rounds_go_on_beside_deletes_in_files_that_executors_do_not_read(tiering: Tiering, kind: str) -> None:
     table = tiered(tiering)
     name = tiering.name(table)

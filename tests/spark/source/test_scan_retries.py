@@ -57,6 +57,7 @@ def has_room(fluss: FlussClient, table: TableInfo, bucket: TableBucket) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.fluss_versions("1.0")
+@pytest.mark.long
 def test_a_task_that_lost_its_session_is_started_again(cluster: Tiering, tmp_path: Path) -> None:  # K10, K15
     table = create(cluster, COLUMNS, key="id")
     bucket = TableBucket(table.table_id, 0)

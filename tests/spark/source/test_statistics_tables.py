@@ -99,8 +99,8 @@ def wait_until_moved(fluss: FlussClient, table: TableInfo) -> None:
     wait_until(is_remote)
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{}, _MOVED], ids=["local", "remote"])
+@pytest.mark.long
 def test_a_table_with_statistics(
     cluster: Tiering, java_client: FlussJavaClient, fluss: FlussClient, options: dict[str, str]
 ) -> None:

@@ -118,6 +118,7 @@ def test_no_jvm_stays_behind_when_spark_runs(
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.sampled(1)
 def test_all_processes_of_a_service_may_be_signalled_at_once(
     server: ServerProcess, spark_jars: str, tmp_path: Path, number: int
 ) -> None:

@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.system, pytest.mark.slow]
 COMMAND = str(Path(sys.executable).with_name("fluss-tiering"))
 
 
+@pytest.mark.long
 def test_rounds_and_maintenance_go_on_after_the_host_cleaned_its_temporary_folders(
     server: ServerProcess, client: TieringClient, spark_jars: str, tmp_path: Path
 ) -> None:

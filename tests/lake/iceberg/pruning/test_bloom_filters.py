@@ -46,13 +46,13 @@ def write(folder: Path, rows: pa.RecordBatch, filters: BloomFilters, sorted_by: 
 def excluded(location: str, column: str, value: Any) -> list[bool]:
     """Return for each row group whether DuckDB skips it by its bloom filter."""
     query = f"SELECT bloom_filter_excludes FROM parquet_bloom_probe('{location}', '{column}', {value})"
-    return [each for (each,) in duckdb.connect().execute(query).fetchall()]
+    return [each for (each,) in duckdb.execute(query).fetchall()]
 
 
 def sizes(location: str) -> dict[str, int | None]:
     """Return the size of the bloom filter of each column in the first row group."""
     query = "SELECT path_in_schema, bloom_filter_length FROM parquet_metadata(?) WHERE row_group_id = 0"
-    return dict(duckdb.connect().execute(query, [location]).fetchall())
+    return dict(duckdb.execute(query, [location]).fetchall())
 
 
 def test_only_the_named_columns_have_filters(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_a_log_of_the_java_client(fluss: FlussClient, java_client: FlussJavaClie
 
 @pytest.mark.parametrize("key", [[], ["id"]], ids=["log table", "primary-key table"])
 @pytest.mark.parametrize("compression", ["LZ4_FRAME", "ZSTD", "NONE"])
+@pytest.mark.sampled(3)
 def test_lists_and_maps_without_elements(
     fluss: FlussClient, java_client: FlussJavaClient, compression: str, key: list[str]
 ) -> None:

@@ -141,7 +141,7 @@ def timed_failure(client, call) -> tuple[float, FlussConnectionError] | None:
     return None
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 def test_a_server_that_hangs_is_not_waited_for_long(ways, fluss: FlussClient, fluss_cluster: FlussCluster) -> None:
     made = new_table(fluss, descriptor())
     path, bucket = made.info.path, TableBucket(made.info.table_id, 0)

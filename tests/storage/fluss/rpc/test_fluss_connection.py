@@ -292,6 +292,7 @@ def test_a_call_that_may_be_done_is_repeated_only_where_that_is_as_good(ways, re
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("repeatable", "answer"), [(True, "second"), (False, "first")])
+@pytest.mark.sampled(2)
 def test_a_slow_answer_is_waited_for_only_where_there_is_one_try(ways, repeatable: bool, answer: str) -> None:
     asked = []
     over = threading.Event()
