@@ -54,7 +54,7 @@ def test_a_type_is_read_from_its_text_and_written_as_such(text: str, expected: D
     assert DataType.parse(str(expected)) == expected
 
 
-NO_TYPES = ["", "VARCHAR(3)", "INT(3)", "BYTES(3)", "TIME(1, 2)", "INT NOT", "CHAR()", "INT;"]
+NO_TYPES = ["", "VARCHAR(3)", "DECIMAL(٣, 1)", "INT(3)", "BYTES(3)", "TIME(1, 2)", "INT NOT", "CHAR()", "INT;"]
 NO_NESTED_TYPES = [
     "ARRAY",
     "ARRAY<>",

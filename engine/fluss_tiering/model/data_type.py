@@ -155,7 +155,7 @@ class DataType:
 
 
 MAX_NESTING: Final = 16
-_TOKEN: Final = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|`((?:[^`]|``)*)`|'((?:[^']|'')*)'|([<>(),]))\s*")
+_TOKEN: Final = re.compile(r"\s*(?:([0-9]+)|([A-Za-z_]\w*)|`((?:[^`]|``)*)`|'((?:[^']|'')*)'|([<>(),]))\s*")
 
 
 _CLOSED_BY: Final = {"<": ">", "(": ")"}

@@ -200,5 +200,7 @@ def no_offsets_file(commit: CommitRegistration) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.INVALID_REQUEST,
         f"lake snapshot {commit.snapshot_id} of table {commit.table.path}: its offsets file "
-        f"{commit.offsets_path!r} does not exist; commit it with the path that its summary names",
+        f"{commit.offsets_path!r} does not exist: expected the path that its summary names. If that is the one, the "
+        "table was restored from an older backup than its lake: restore the lake of the same time, or drop the table "
+        "and its lake table and write the rows again, as docs/how-to/restore.md says",
     )

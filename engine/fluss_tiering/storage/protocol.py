@@ -263,7 +263,12 @@ class TableStorage(Protocol):
         ...
 
     def has_lake_offsets(self, table_id: int, path: str) -> bool:
-        """Return whether `path` is an offsets file that `write_lake_offsets` made for this table and that exists."""
+        """Return whether `path` is an offsets file that `write_lake_offsets` made for this table and that exists.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; LAKE_TABLE_MISMATCH if the storage can tell
+                that the file was written for other logs than the table has now; STORAGE if the file cannot be read.
+        """
         ...
 
     def delete_lake_offsets(self, table_id: int, registered: str, kept: Collection[str]) -> int:

@@ -56,7 +56,10 @@ def lake_conf(
         is_tiered = client.lake_snapshot(table) is not None
         is_empty = not is_tiered and _has_empty_lake_table(client, info)
         if is_empty:
-            output.print_warning(f"{table}: the lake table is empty: no round has found a row yet")
+            output.print_warning(
+                f"{table}: no round has found a row yet: the lake table is empty, or it has the rows of a dropped "
+                "table of this name"
+            )
         elif not is_tiered and reader is not Reader.DUCKDB:
             output.print_warning(f"{table}: {nothing_tiered(info).message}")
     properties = dict(info.lake_catalog_properties)

@@ -36,10 +36,14 @@ class OwnLakeSnapshots:
         self._storage = storage
         self._managers = managers
         self._lake = managers.lake
+        self._fitting: set[int] = set()
 
     async def newest(self, table: TableInfo) -> LakeSnapshot | None:
         """Return the newest lake snapshot of a table: see `LakeService`."""
-        return await self._threads.control(self._lake.newest, table.table_id)
+        newest = await self._threads.control(self._lake.newest, table.table_id)
+        if newest is not None:
+            await self._require_same_logs(newest)
+        return newest
 
     async def snapshot(self, table: TableInfo, snapshot_id: int) -> LakeSnapshot | None:
         """Return the lake snapshot of an id: see `LakeService`."""
@@ -57,6 +61,8 @@ class OwnLakeSnapshots:
         """Write the offsets file of a lake snapshot: see `LakeService`."""
         buckets = await self._threads.storage(self._storage.buckets, table.path)
         newest = await self._threads.control(self._managers.newest_of_round, table.table_id, tiering_epoch)
+        if newest is not None:
+            await self._require_same_logs(newest)
         previous = None if ignore_previous else newest
         merged = await self._threads.storage(prepared_offsets, table, buckets, previous, log_end_offsets)
         return await self._threads.storage(self._storage.write_lake_offsets, table.table_id, merged)
@@ -64,11 +70,11 @@ class OwnLakeSnapshots:
     async def commit(self, commit: CommitRegistration) -> None:
         """Register a lake snapshot: see `LakeService`."""
         table = commit.table
-        has_offsets_file = await self._threads.storage(
-            self._storage.has_lake_offsets, table.table_id, commit.offsets_path
-        )
-        buckets = await self._threads.storage(self._storage.buckets, table.path)
         try:
+            has_offsets_file = await self._threads.storage(
+                self._storage.has_lake_offsets, table.table_id, commit.offsets_path
+            )
+            buckets = await self._threads.storage(self._storage.buckets, table.path)
             await self._register(commit, buckets, has_offsets_file=has_offsets_file)
             # Before the answer, so that the table does not count as behind when its round ends.
             await self._threads.storage(self._managers.backlogs.tiered, table.table_id)
@@ -92,6 +98,17 @@ class OwnLakeSnapshots:
             merged = await self._threads.storage(merge_commit, commit, buckets, newest)
             # It is not registered if another call made a newer lake snapshot meanwhile, maybe the same call again.
             registered = await self._threads.control(self._managers.commit_lake_snapshot, merged)
+
+    async def _require_same_logs(self, newest: LakeSnapshot) -> None:
+        """Refuse tables that are older than their newest lake snapshot. They only become so while no server runs."""
+        table_id = newest.table_id
+        if table_id in self._fitting:
+            return
+        known = await self._threads.control(self._lake.known, table_id, newest.snapshot_id)
+        if known is not None:
+            # A file that is gone proves nothing.
+            await self._threads.storage(self._storage.has_lake_offsets, table_id, known.offsets_path)
+        self._fitting.add(table_id)
 
     async def _tidy(self, commit: CommitRegistration) -> None:
         table = commit.table

@@ -105,6 +105,14 @@ def _audit(
     manifests = live_manifests(jvm_of(spark), lake_table.java_table)
     wrong = wrong_files(spark, lake_table.file_writer(), manifests)
     held = [info for info in client.list_buckets([table.path])[table.path] if offsets.get(info.bucket, 0) > 0]
+    for info in held:
+        if info.log_end_offset < offsets[info.bucket]:
+            raise FlussTieringError(
+                ErrorCode.LAKE_TABLE_MISMATCH,
+                f"the lake of the table {table.path} is newer than the table: it holds the log of {info.bucket} up to "
+                f"offset {offsets[info.bucket]}, and that ends at {info.log_end_offset}; restore both from the same "
+                "time, or drop both and write the rows again, as docs/how-to/restore.md says",
+            )
     limits = PlanLimits(parallelism=spark.sparkContext.defaultParallelism)
     kv_ttl = expires_after(table)
     with _source_plan(client, table, held, offsets, limits, target=target) as plan:

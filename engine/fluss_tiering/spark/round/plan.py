@@ -250,7 +250,8 @@ def _range(info: BucketInfo, tiered: int, leased: KvSnapshot | None, *, begins: 
         raise FlussTieringError(
             ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
             f"{info.bucket}: the lake holds its log up to offset {start}, but it ends at {info.log_end_offset}; "
-            "the storage has lost data or is another one: restore it, or re-create the table",
+            "the storage has lost data, or was restored from an older backup than the lake: restore both from the same "
+            "time, or drop both and write the rows again, as docs/how-to/restore.md says",
         )
     return _Range(info, snapshot, start, info.log_end_offset, tiered >= 0)
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.storage.embedded.layout import METADATA_FOLDER, OFFSETS_SUFFIX
 from fluss_tiering.storage.files import reporting_os_errors, write_durably
 
+LogTail: TypeAlias = tuple[int | None, int, int, int]
+"""The id of a partition or None, the number of a bucket, the end of its log, and the commit time in milliseconds of the
+batch that ends there."""
+
+TAILS_KEY: Final = "log_tails"
+"""The key of the ends of the logs in an offsets file. Fluss's own files have none."""
 _VERSION: Final = 1
 _MISSING: Final = -1
 _MAY_STILL_COMMIT_S: Final = 24 * 60 * 60
@@ -24,7 +30,9 @@ Those of a whole day are there, and a table may be committed each second.
 """
 
 
-def write_offsets_file(folder: Path, info: TableInfo, log_end_offsets: Mapping[TableBucket, int]) -> Path:
+def write_offsets_file(
+    folder: Path, info: TableInfo, log_end_offsets: Mapping[TableBucket, int], tails: Sequence[LogTail] = ()
+) -> Path:
     """Write a new offsets file durably into a table's folder, and return its path.
 
     Args:
@@ -32,6 +40,7 @@ def write_offsets_file(folder: Path, info: TableInfo, log_end_offsets: Mapping[T
         info: The table.
         log_end_offsets: Bucket -> offset up to which, exclusive, the log is in the lake. A bucket without rows in the
             lake has -1 or is left out.
+        tails: The ends of the logs, against which the file is checked later.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if the table has no such bucket, or an offset is less than -1; STORAGE if the
@@ -66,6 +75,8 @@ def write_offsets_file(folder: Path, info: TableInfo, log_end_offsets: Mapping[T
             {"partition_id": partition_id, "bucket_offsets": offsets[partition_id]}
             for partition_id in sorted(key for key in offsets if key is not None)
         ]
+    if tails:
+        content[TAILS_KEY] = tails
     with reporting_os_errors("write", path):
         write_durably(path, json.dumps(content, separators=(",", ":")).encode())
     return path

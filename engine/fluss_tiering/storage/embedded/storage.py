@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
@@ -31,12 +32,16 @@ from fluss_tiering.storage.embedded.lake_offsets import is_offsets_file, write_o
 from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
 from fluss_tiering.storage.embedded.log.segments import DEFAULT_SEGMENT_BYTES
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, reporting_dropped
+from fluss_tiering.storage.embedded.table.log_tails import check_log_tails, log_tails
 from fluss_tiering.storage.embedded.table.table import EmbeddedTable
 
 _KIND: Final = "embedded"
 
 _CHUNK_BYTES: Final = 1 << 20
 """The size of a message to readers on other machines; well below gRPC's limit of 4 MiB."""
+
+_OFFSETS_FILES_OF_THIS_SERVER: Final = 1_000
+"""How many offsets files are known to fit the logs, since they were written while the logs have been open."""
 
 
 class LogListener(Protocol):
@@ -61,6 +66,7 @@ class EmbeddedStorage:
     def __init__(self, data_dir: DataDir, catalog: Catalog, clock: Clock, num_retained_snapshots: int) -> None:
         self._data_dir = data_dir
         self._catalog = catalog
+        self._written_offsets: deque[str] = deque(maxlen=_OFFSETS_FILES_OF_THIS_SERVER)
         self._clock = clock
         self._num_retained_snapshots = num_retained_snapshots
         self._listener: LogListener | None = None
@@ -276,11 +282,25 @@ class EmbeddedStorage:
         """
         table = self._catalog.get_by_id(table_id)
         table.note_log_ends()
-        return str(write_offsets_file(table.folder, table.info, log_end_offsets))
+        path = str(write_offsets_file(table.folder, table.info, log_end_offsets, log_tails(table.buckets)))
+        self._written_offsets.append(path)
+        return path
 
     def has_lake_offsets(self, table_id: int, path: str) -> bool:
-        """Return whether `path` is an offsets file of this table that exists; see `TableStorage`."""
-        return is_offsets_file(self._catalog.get_by_id(table_id).folder, Path(path))
+        """Return whether `path` is an offsets file of this table that exists; see `TableStorage`.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; LAKE_TABLE_MISMATCH if the file was written
+                for other logs than the table has now; CORRUPT_DATA if the file is damaged; STORAGE if it cannot be
+                read.
+        """
+        table = self._catalog.get_by_id(table_id)
+        if not is_offsets_file(table.folder, Path(path)):
+            return False
+        # The logs only change otherwise while no server runs.
+        if path not in self._written_offsets:
+            check_log_tails(table.info.path, table.buckets, Path(path))
+        return True
 
     def delete_lake_offsets(self, table_id: int, registered: str, kept: Collection[str]) -> int:
         """Delete offsets files that nobody needs any more; see `TableStorage`."""

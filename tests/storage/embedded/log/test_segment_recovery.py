@@ -158,18 +158,18 @@ def test_a_segment_that_was_just_begun_is_written_on(crashed: Path) -> None:
 
 def test_what_was_not_published_is_not_there_after_a_rollback(tmp_path: Path) -> None:
     log = SegmentedLog.recover(tmp_path, segment_bytes=1 << 20, least_end_offset=0)
-    log.stage([b"first"], 1)
+    log.stage([b"first"], 1, 0)
     log.rollback()
     assert list(tmp_path.iterdir()) == []
-    log.stage([b"first"], 1)
+    log.stage([b"first"], 1, 0)
     log.sync()
     log.publish()
-    log.stage([b" second", b" third"], 3)
+    log.stage([b" second", b" third"], 3, 0)
     log.sync()
     log.rollback()
     assert segments_in(tmp_path) == [b"first"]
     assert (log.end_offset, log.size_bytes) == (1, 5)
-    log.stage([b" again"], 2)
+    log.stage([b" again"], 2, 0)
     log.sync()
     log.publish()
     assert segments_in(tmp_path) == [b"first again"]

@@ -18,7 +18,7 @@ from typing import Final
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.plural import counted
 from fluss_tiering.storage.embedded.layout import segment_file
-from fluss_tiering.storage.embedded.log.segment_reader import CORRUPT_LOG_REMEDY, list_segments
+from fluss_tiering.storage.embedded.log.segment_reader import CORRUPT_LOG_REMEDY, list_segments, stored_batches
 from fluss_tiering.storage.embedded.log.segment_recovery import scan_segment
 from fluss_tiering.storage.files import corrupt, reporting_os_errors, sync_directory
 
@@ -34,6 +34,7 @@ class _Staged:
     is_new: bool
     size: int
     next_offset: int
+    commit_timestamp: int
 
 
 class SegmentedLog:
@@ -41,6 +42,8 @@ class SegmentedLog:
 
     Attributes:
         end_offset: The end of the log, exclusive. Everything before it is durable and acknowledged.
+        tail: The end of the log, and the commit time in milliseconds of the batch that ends there; None while the log
+            has no batch, and before `find_tail`.
     """
 
     def __init__(self, folder: Path, segment_bytes: int, base_offsets: list[int], end_offset: int) -> None:
@@ -52,6 +55,7 @@ class SegmentedLog:
         self._staged: _Staged | None = None
         self._failure: str | None = None
         self.end_offset = end_offset
+        self.tail: tuple[int, int] | None = None
 
     @classmethod
     def recover(cls, folder: Path, *, segment_bytes: int, least_end_offset: int) -> SegmentedLog:
@@ -105,8 +109,18 @@ class SegmentedLog:
         """The size of all segments, up to the acknowledged end."""
         return self._closed_size + self._active_size
 
-    def stage(self, batches: Iterable[bytes], next_offset: int) -> None:
-        """Write whole batches, which begin at the end offset and end before `next_offset`, into one segment.
+    def find_tail(self) -> None:
+        """Learn the tail of a log that was just opened from its last batch.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA if the last segment is damaged; STORAGE if it cannot be read.
+        """
+        if self.tail is None and self.end_offset > self.start_offset:
+            for batch in stored_batches(self._folder, self.end_offset - 1, self.end_offset):
+                self.tail = batch.header.next_offset, batch.header.commit_timestamp
+
+    def stage(self, batches: Iterable[bytes], next_offset: int, commit_timestamp: int) -> None:
+        """Write whole batches of a commit time, which end before `next_offset`, after the end into one segment.
 
         Raises:
             FlussTieringError: STORAGE if the write fails, or if an earlier write could not be taken back.
@@ -117,7 +131,9 @@ class SegmentedLog:
         path = segment_file(self._folder, self.end_offset if is_new else self._base_offsets[-1])
         with reporting_os_errors("append to", path):
             descriptor = os.open(path, os.O_WRONLY | (os.O_CREAT | os.O_EXCL if is_new else 0), 0o644)
-            staged = _Staged(descriptor, path, is_new, 0 if is_new else self._active_size, next_offset)
+            staged = _Staged(
+                descriptor, path, is_new, 0 if is_new else self._active_size, next_offset, commit_timestamp
+            )
             self._staged = staged
             for batch in batches:
                 staged.size = _write_all(descriptor, batch, staged.size)
@@ -145,6 +161,7 @@ class SegmentedLog:
             self._base_offsets.append(self.end_offset)
         self._active_size = staged.size
         self.end_offset = staged.next_offset
+        self.tail = staged.next_offset, staged.commit_timestamp
 
     def rollback(self) -> None:
         """Take back the staged batches, if there are any. If that fails, refuse all later writes."""

@@ -90,6 +90,17 @@ class LogBucket:
         """Return what a reader may plan with."""
         return BucketInfo(self.bucket, self._log.start_offset, self._log.end_offset, self._log.size_bytes)
 
+    def log_tail(self) -> tuple[int, int] | None:
+        """Return the end of the log, and the commit time in milliseconds of the batch before it; None if it is empty.
+
+        Raises:
+            FlussTieringError: CORRUPT_DATA if the last segment is damaged; STORAGE if it cannot be read.
+        """
+        if self._log.tail is None:
+            with self.lock:
+                self._log.find_tail()
+        return self._log.tail
+
     def close(self) -> None:
         """Do nothing, since no file is open between writes."""
 
@@ -98,7 +109,7 @@ class LogBucket:
             return
         base_offset = self._log.end_offset
         batches = self._encoding.batches(records, change_types, base_offset, commit_timestamp)
-        self._log.stage(batches, base_offset + records.num_rows)
+        self._log.stage(batches, base_offset + records.num_rows, commit_timestamp)
 
 
 class KvBucket(LogBucket):
