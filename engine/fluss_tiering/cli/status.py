@@ -25,8 +25,9 @@ def status(
 
     Rows waiting is the number of log records that are not in the lake (with a Fluss cluster up to some 10 seconds
     ago), and Lag is for how long the oldest of them has waited. For records from before the server's start, Lag is
-    the time since the last success. A table is Scheduled until its next round is due and something waits. With --watch, a terminal shows the current statuses all the time. A pipe gets one line for
-    each change; with --json the line is a JSON object.
+    the time since the last success. A table is Scheduled until its next round is due and something waits. With
+    --watch, a terminal shows the current statuses all the time. A pipe gets one line for each change; with --json the
+    line is a JSON object.
 
     For a table that is named, a line below tells what maintenance of its lake table has done.
 

@@ -44,7 +44,8 @@ def test_a_torn_tail_of_any_length_is_cut_off(crashed: Path) -> None:
     *_, last, end = positions(segment)
     for size in range(last, end):
         segment.write_bytes(whole[:size])
-        assert scan_segment(segment, 0) == (last, 2 * ROWS_PER_BATCH)
+        found = scan_segment(segment, 0)
+        assert (found.size, found.end_offset) == (last, 2 * ROWS_PER_BATCH)
     segment.write_bytes(whole[: last + 60])
     with opened(crashed) as storage:
         assert end_offsets(storage) == [2 * ROWS_PER_BATCH]
@@ -102,14 +103,16 @@ def test_zeros_that_a_lost_power_left_behind_are_cut_off(crashed: Path) -> None:
     whole = segment.read_bytes()
     for zeros in (1, 20, 47, 48, 4096):
         segment.write_bytes(whole + bytes(zeros))
-        assert scan_segment(segment, 0) == (len(whole), BATCHES * ROWS_PER_BATCH)
+        found = scan_segment(segment, 0)
+        assert (found.size, found.end_offset) == (len(whole), BATCHES * ROWS_PER_BATCH)
 
 
 def test_a_last_batch_that_was_not_written_out_is_cut_off(crashed: Path) -> None:
     segment = segments(crashed)[0]
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-64] + bytes(64))
-    assert scan_segment(segment, 0) == (positions(segment)[-2], 2 * ROWS_PER_BATCH)
+    found = scan_segment(segment, 0)
+    assert (found.size, found.end_offset) == (positions(segment)[-2], 2 * ROWS_PER_BATCH)
 
 
 def test_damage_before_the_last_batch_is_refused_whichever_byte_it_hits(crashed: Path) -> None:

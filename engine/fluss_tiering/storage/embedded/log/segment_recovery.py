@@ -7,6 +7,7 @@ acknowledged rows and is refused, since cutting it off would lose them silently.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from fluss_tiering.formats.log.batch import LogBatchHeader, check_crc, read_header
@@ -21,24 +22,35 @@ from fluss_tiering.storage.embedded.log.segment_reader import (
 from fluss_tiering.storage.files import corrupt
 
 
-def scan_segment(path: Path, base_offset: int) -> tuple[int, int]:
-    """Check every batch of a segment.
+@dataclass(frozen=True, slots=True)
+class ScannedSegment:
+    """The whole batches at the start of a segment. What follows them is a torn tail.
 
-    Returns:
-        The number of bytes that the whole batches at its start take, and the offset after them. The rest is a torn
-        tail.
+    Attributes:
+        size: The number of bytes that they take.
+        end_offset: The offset after them.
+        commit_timestamp: The commit time of the last one in milliseconds, or None if there is none.
+    """
+
+    size: int
+    end_offset: int
+    commit_timestamp: int | None
+
+
+def scan_segment(path: Path, base_offset: int) -> ScannedSegment:
+    """Check every batch of a segment.
 
     Raises:
         FlussTieringError: CORRUPT_DATA if there is damage other than a torn tail.
     """
     segment = map_segment(path)
-    position, offset = 0, base_offset
+    position, offset, timestamp = 0, base_offset, None
     with naming_segment(path):
         while (header := _whole_batch(segment, position)) is not None:
             if header.base_offset != offset:
                 raise missing_batch(header, position, offset)
             position += header.size
-            offset = header.next_offset
+            offset, timestamp = header.next_offset, header.commit_timestamp
     survivor = find_whole_batch(segment, position, offset)
     if survivor is not None:
         raise corrupt(
@@ -47,7 +59,7 @@ def scan_segment(path: Path, base_offset: int) -> tuple[int, int]:
             f"the batch of offset {offset} at position {position}",
             CORRUPT_LOG_REMEDY,
         )
-    return position, offset
+    return ScannedSegment(position, offset, timestamp)
 
 
 def _whole_batch(segment: memoryview, position: int) -> LogBatchHeader | None:

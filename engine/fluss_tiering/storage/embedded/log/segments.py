@@ -18,7 +18,7 @@ from typing import Final
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.plural import counted
 from fluss_tiering.storage.embedded.layout import segment_file
-from fluss_tiering.storage.embedded.log.segment_reader import CORRUPT_LOG_REMEDY, list_segments, stored_batches
+from fluss_tiering.storage.embedded.log.segment_reader import CORRUPT_LOG_REMEDY, list_segments
 from fluss_tiering.storage.embedded.log.segment_recovery import scan_segment
 from fluss_tiering.storage.files import corrupt, reporting_os_errors, sync_directory
 
@@ -42,11 +42,18 @@ class SegmentedLog:
 
     Attributes:
         end_offset: The end of the log, exclusive. Everything before it is durable and acknowledged.
-        tail: The end of the log, and the commit time in milliseconds of the batch that ends there; None while the log
-            has no batch, and before `find_tail`.
+        tail: The end of the log, and the commit time in milliseconds of the batch that ends there; None if the newest
+            segment has no batch.
     """
 
-    def __init__(self, folder: Path, segment_bytes: int, base_offsets: list[int], end_offset: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        segment_bytes: int,
+        base_offsets: list[int],
+        end_offset: int,
+        last_timestamp: int | None = None,
+    ) -> None:
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._base_offsets = base_offsets
@@ -55,7 +62,7 @@ class SegmentedLog:
         self._staged: _Staged | None = None
         self._failure: str | None = None
         self.end_offset = end_offset
-        self.tail: tuple[int, int] | None = None
+        self.tail = None if last_timestamp is None else (end_offset, last_timestamp)
 
     @classmethod
     def recover(cls, folder: Path, *, segment_bytes: int, least_end_offset: int) -> SegmentedLog:
@@ -71,10 +78,11 @@ class SegmentedLog:
                 missing, or if there is a foreign file.
         """
         base_offsets = list_segments(folder)
-        end_offset = 0
+        end_offset, last_timestamp = 0, None
         if base_offsets:
             path = segment_file(folder, base_offsets[-1])
-            whole_bytes, end_offset = scan_segment(path, base_offsets[-1])
+            whole = scan_segment(path, base_offsets[-1])
+            end_offset, last_timestamp = whole.end_offset, whole.commit_timestamp
         if end_offset < least_end_offset:
             where = segment_file(folder, base_offsets[-1]) if base_offsets else folder
             raise corrupt(
@@ -85,7 +93,7 @@ class SegmentedLog:
             )
         if base_offsets:
             with reporting_os_errors("recover", path):
-                torn_bytes = path.stat().st_size - whole_bytes
+                torn_bytes = path.stat().st_size - whole.size
                 if torn_bytes:
                     logger.warning(
                         "%s: cut off %s after the last whole batch at position %d, so that the log ends at "
@@ -93,11 +101,11 @@ class SegmentedLog:
                         "was no crash, check the disk",
                         path,
                         counted(torn_bytes, "byte"),
-                        whole_bytes,
+                        whole.size,
                         end_offset,
                     )
-                _cut(path, whole_bytes)
-        return cls(folder, segment_bytes, base_offsets, end_offset)
+                _cut(path, whole.size)
+        return cls(folder, segment_bytes, base_offsets, end_offset, last_timestamp)
 
     @property
     def start_offset(self) -> int:
@@ -108,16 +116,6 @@ class SegmentedLog:
     def size_bytes(self) -> int:
         """The size of all segments, up to the acknowledged end."""
         return self._closed_size + self._active_size
-
-    def find_tail(self) -> None:
-        """Learn the tail of a log that was just opened from its last batch.
-
-        Raises:
-            FlussTieringError: CORRUPT_DATA if the last segment is damaged; STORAGE if it cannot be read.
-        """
-        if self.tail is None and self.end_offset > self.start_offset:
-            for batch in stored_batches(self._folder, self.end_offset - 1, self.end_offset):
-                self.tail = batch.header.next_offset, batch.header.commit_timestamp
 
     def stage(self, batches: Iterable[bytes], next_offset: int, commit_timestamp: int) -> None:
         """Write whole batches of a commit time, which end before `next_offset`, after the end into one segment.

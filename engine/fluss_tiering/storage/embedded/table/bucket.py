@@ -90,15 +90,9 @@ class LogBucket:
         """Return what a reader may plan with."""
         return BucketInfo(self.bucket, self._log.start_offset, self._log.end_offset, self._log.size_bytes)
 
+    @property
     def log_tail(self) -> tuple[int, int] | None:
-        """Return the end of the log, and the commit time in milliseconds of the batch before it; None if it is empty.
-
-        Raises:
-            FlussTieringError: CORRUPT_DATA if the last segment is damaged; STORAGE if it cannot be read.
-        """
-        if self._log.tail is None:
-            with self.lock:
-                self._log.find_tail()
+        """The end of the log, and the commit time in milliseconds of the batch before it; None if it is not known."""
         return self._log.tail
 
     def close(self) -> None:

@@ -19,11 +19,11 @@ from fluss_tiering.storage.files import corrupt, reporting_os_errors
 
 
 def log_tails(buckets: Iterable[LogBucket]) -> list[LogTail]:
-    """Return the ends of the logs that are not empty."""
+    """Return the ends of the logs that are known: those of all logs but empty ones."""
     return [
         (bucket.bucket.partition_id, bucket.bucket.bucket, *tail)
         for bucket in buckets
-        if (tail := bucket.log_tail()) is not None
+        if (tail := bucket.log_tail) is not None
     ]
 
 
@@ -50,7 +50,7 @@ def check_log_tails(path: TablePath, buckets: Iterable[LogBucket], offsets_file:
     known = {(bucket.bucket.partition_id, bucket.bucket.bucket): bucket for bucket in buckets}
     for partition_id, number, end, timestamp in noted:
         bucket = known.get((partition_id, number))
-        if bucket is None or bucket.log_tail() == (end, timestamp) or bucket.info().log_start_offset >= end:
+        if bucket is None or bucket.log_tail == (end, timestamp) or bucket.info().log_start_offset >= end:
             continue
         if bucket.log_end_offset < end:
             raise _older(path, f"the log of {bucket.bucket} ends at offset {bucket.log_end_offset} and ended at {end}")
