@@ -21,11 +21,12 @@ from fluss_tiering.formats.log.batch import LogBatch, read_header
 from fluss_tiering.formats.log.conditions import Condition, InRanges, Nullness, Range
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import Column
+from fluss_tiering.model.table import Column, TableBucket
 from fluss_tiering.spark.source.batches import spark_arrow_schema, spark_rows
 from fluss_tiering.spark.source.filters import can_evaluate, matching
 from fluss_tiering.spark.source.pruning import conditions_of
 from fluss_tiering.storage.fluss.reading import log_chunks
+from fluss_tiering.storage.fluss.reading.log_chunk import LogChunk
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.calls.log import fetch_log
@@ -216,12 +217,21 @@ _COLUMNS: Final = {"id": "BIGINT NOT NULL", "name": "STRING", "price": "DOUBLE"}
 
 
 def numbered(fluss: FlussClient, java: FlussJavaClient, batches: int = 20, **properties: str) -> ClusterTable:
-    """Make a log whose batches have a hundred ids each, one after the other."""
-    path = new_path("numbered")
-    java.create(path, _COLUMNS, properties={"table.statistics.columns": "id", **properties})
-    for first in range(0, 100 * batches, 100):
-        java.append(path, [[each, f"name {each}", each / 2] for each in range(first, first + 100)])
-    return fluss.call(table(path))
+    """Make a log whose batches have a hundred ids each, one after the other.
+
+    The Java client cuts a batch that it fills too slowly. Another log is made in that case.
+    """
+    for _ in range(5):
+        path = new_path("numbered")
+        java.create(path, _COLUMNS, properties={"table.statistics.columns": "id", **properties})
+        for first in range(0, 100 * batches, 100):
+            java.append(path, [[each, f"name {each}", each / 2] for each in range(first, first + 100)])
+        made = fluss.call(table(path))
+        fetched = fluss.call(fetch_log(path, TableBucket(made.info.table_id, 0), 0, max_bytes=1 << 24))
+        found = LogChunk(memoryview(fetched.records), 0, str(path)).batches()
+        if all(header.next_offset - header.base_offset == 100 for _, header in found):
+            return made
+    raise AssertionError("the Java client cuts its batches again and again")
 
 
 def ids(
