@@ -6,20 +6,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
-from fluss_tiering.client.calls.arguments import whole_number
+from fluss_tiering.client.calls.arguments import row_limit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_MAX_ROWS: Final = 2**63 - 1
 
 
 class RowFormat(StrEnum):
@@ -68,8 +66,7 @@ def scan(
     from fluss_tiering.formats.projection import named_columns  # noqa: PLC0415
     from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
 
-    if limit is not None:
-        whole_number("a scan with limit", limit, 1, _MAX_ROWS)
+    row_limit(limit)
     options.names("--columns", columns, without="all")
     on_terminal = sys.stdout.isatty()
     row_format = row_format or (RowFormat.TABLE if on_terminal else RowFormat.CSV)

@@ -13,6 +13,12 @@ from fluss_tiering.model.table_options import LAKE_ENABLED
 COMMIT_USER: Final = "__fluss_lake_tiering"
 """The value of `commit-user` by which Fluss marks the summary of a snapshot that tiering made."""
 
+OLDER_TABLE_REMEDY: Final = (
+    "restore the lake of the same time, or drop the table and its lake table and write the rows again, as "
+    "docs/how-to/restore.md says"
+)
+"""What to do about a table that was restored from an older backup than its lake."""
+
 
 @dataclass(frozen=True, slots=True)
 class LakeSnapshot:

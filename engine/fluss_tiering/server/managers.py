@@ -9,7 +9,7 @@ import structlog
 
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lake import LakeSnapshot
+from fluss_tiering.model.lake import OLDER_TABLE_REMEDY, LakeSnapshot
 from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.server.lake.backlogs import Backlogs
@@ -201,6 +201,5 @@ def no_offsets_file(commit: CommitRegistration) -> FlussTieringError:
         ErrorCode.INVALID_REQUEST,
         f"lake snapshot {commit.snapshot_id} of table {commit.table.path}: its offsets file "
         f"{commit.offsets_path!r} does not exist: expected the path that its summary names. If that is the one, the "
-        "table was restored from an older backup than its lake: restore the lake of the same time, or drop the table "
-        "and its lake table and write the rows again, as docs/how-to/restore.md says",
+        f"table was restored from an older backup than its lake: {OLDER_TABLE_REMEDY}",
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from fluss_tiering.client import streams
 from fluss_tiering.client.blocking.connection import Connection
 from fluss_tiering.client.calls import tables
-from fluss_tiering.client.calls.arguments import whole_number
+from fluss_tiering.client.calls.arguments import row_limit, whole_number
 from fluss_tiering.client.calls.call import parts
 from fluss_tiering.client.failed_call import error_of
 from fluss_tiering.client.scan import TableScan
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 
 _SCAN_BATCH_BYTES: Final = 4 << 20
 
-_MAX_LIMIT: Final = 2**63 - 1
 _MAX_BYTES: Final = 2**31 - 1
-"""The largest numbers of the message's fields, of 64 and of 32 bits."""
+"""The largest number of the message's field, of 32 bits."""
 
 _TABLES_AT_ONCE: Final = 100
 """How many tables a call asks for. The buckets of some thousand could be more than one answer may have."""
@@ -256,8 +255,7 @@ class TableCalls(Connection):
                 `kv.scanner.ttl`, the bucket was closed or the cluster lost the scan; UNKNOWN_SCANNER_ID if the server
                 was restarted. The scan must then be started again.
         """
-        if limit is not None:
-            whole_number("a scan with limit", limit, 1, _MAX_LIMIT)
+        row_limit(limit)
         whole_number("a scan with batch_size_bytes", batch_size_bytes, 1, _MAX_BYTES)
         if isinstance(table, str):
             table = TablePath.parse(table)

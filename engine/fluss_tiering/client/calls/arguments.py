@@ -17,6 +17,8 @@ from fluss_tiering.wire.tables import path_to_pb
 ArgumentsT = ParamSpec("ArgumentsT")
 RequestT = TypeVar("RequestT")
 
+_MAX_LIMIT: Final = 2**63 - 1
+"""The largest number of the message's field, of 64 bits."""
 _SHORT: Final = Repr()
 _SHORT.maxother = _SHORT.maxstring = _SHORT.maxlong = 60
 
@@ -78,6 +80,16 @@ def seconds(what: str, value: float) -> float:
             ErrorCode.INVALID_REQUEST, f"{what} {_SHORT.repr(value)}: expected a number of seconds above 0"
         )
     return value
+
+
+def row_limit(limit: int | None) -> None:
+    """Check the number of rows after which a scan ends, or None for all rows.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if it is no whole number, or out of range.
+    """
+    if limit is not None:
+        whole_number("a scan with limit", limit, 1, _MAX_LIMIT)
 
 
 def whole_number(what: str, value: object, least: int, most: int) -> None:

@@ -36,6 +36,7 @@ from fluss_tiering.lake.iceberg.repair.live_files import Manifest, live_manifest
 from fluss_tiering.lake.iceberg.validation import refuse_times
 from fluss_tiering.lake.names import catalog_name, quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import OLDER_TABLE_REMEDY
 from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import (
     BUCKET_COLUMN,
@@ -110,8 +111,7 @@ def _audit(
             raise FlussTieringError(
                 ErrorCode.LAKE_TABLE_MISMATCH,
                 f"the lake of the table {table.path} is newer than the table: it holds the log of {info.bucket} up to "
-                f"offset {offsets[info.bucket]}, and that ends at {info.log_end_offset}; restore both from the same "
-                "time, or drop both and write the rows again, as docs/how-to/restore.md says",
+                f"offset {offsets[info.bucket]}, and that ends at {info.log_end_offset}; {OLDER_TABLE_REMEDY}",
             )
     limits = PlanLimits(parallelism=spark.sparkContext.defaultParallelism)
     kv_ttl = expires_after(table)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import OLDER_TABLE_REMEDY
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
 from fluss_tiering.spark.round.lost_log import (
     LostLog,
@@ -250,8 +251,7 @@ def _range(info: BucketInfo, tiered: int, leased: KvSnapshot | None, *, begins: 
         raise FlussTieringError(
             ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
             f"{info.bucket}: the lake holds its log up to offset {start}, but it ends at {info.log_end_offset}; "
-            "the storage has lost data, or was restored from an older backup than the lake: restore both from the same "
-            "time, or drop both and write the rows again, as docs/how-to/restore.md says",
+            f"the storage has lost data, or was restored from an older backup than the lake: {OLDER_TABLE_REMEDY}",
         )
     return _Range(info, snapshot, start, info.log_end_offset, tiered >= 0)
 

@@ -43,7 +43,7 @@ class SegmentedLog:
     Attributes:
         end_offset: The end of the log, exclusive. Everything before it is durable and acknowledged.
         tail: The end of the log, and the commit time in milliseconds of the batch that ends there; None if the newest
-            segment has no batch.
+            segment has no batch. It is one value, so that readers without the lock see both parts of the same batch.
     """
 
     def __init__(

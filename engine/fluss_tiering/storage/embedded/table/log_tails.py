@@ -6,16 +6,19 @@ rows, and once they have grown past the lake's offsets, nothing else tells that 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import OLDER_TABLE_REMEDY
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.storage.embedded.lake_offsets import TAILS_KEY, LogTail
 from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
 from fluss_tiering.storage.embedded.table.bucket import LogBucket
-from fluss_tiering.storage.files import corrupt, reporting_os_errors
+from fluss_tiering.storage.files import corrupt, read_json
+
+_REMEDY: Final = "restore it from a backup"
 
 
 def log_tails(buckets: Iterable[LogBucket]) -> list[LogTail]:
@@ -36,17 +39,14 @@ def check_log_tails(path: TablePath, buckets: Iterable[LogBucket], offsets_file:
         FlussTieringError: LAKE_TABLE_MISMATCH if a log is shorter now, or has other rows; CORRUPT_DATA if the file is
             damaged; STORAGE if it cannot be read.
     """
-    with reporting_os_errors("read", offsets_file):
-        content = offsets_file.read_bytes()
+    content = read_json(offsets_file, _REMEDY)
     try:
         noted: list[LogTail] = [
             (partition_id, int(number), int(end), int(timestamp))
-            for partition_id, number, end, timestamp in json.loads(content).get(TAILS_KEY, ())
+            for partition_id, number, end, timestamp in content.get(TAILS_KEY, ())
         ]
-    except (AttributeError, TypeError, ValueError) as error:
-        raise corrupt(
-            offsets_file, f"is no offsets file: {error}", "the JSON that a round wrote", "restore it from a backup"
-        ) from error
+    except (TypeError, ValueError) as error:
+        raise corrupt(offsets_file, f"is no offsets file: {error}", "the JSON that a round wrote", _REMEDY) from error
     known = {(bucket.bucket.partition_id, bucket.bucket.bucket): bucket for bucket in buckets}
     for partition_id, number, end, timestamp in noted:
         bucket = known.get((partition_id, number))
@@ -63,6 +63,5 @@ def _older(path: TablePath, what: str) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.LAKE_TABLE_MISMATCH,
         f"the lake of the table {path} is newer than the table: {what} when the newest lake snapshot was "
-        "made. Such a table was restored from an older backup than its lake: restore the lake of the same time, or "
-        "drop the table and its lake table and write the rows again, as docs/how-to/restore.md says",
+        f"made. Such a table was restored from an older backup than its lake: {OLDER_TABLE_REMEDY}",
     )
