@@ -39,13 +39,15 @@ _MAX_LONG: Final = 2**63 - 1
 _UNCOMPRESSED: Final = "uncompressed"
 """Iceberg's word for no compression, the only one that its Java writers know."""
 
-_WHOLE_NUMBERS: Final = (
-    "commit.manifest.target-size-bytes",
-    "history.expire.max-snapshot-age-ms",
-    "history.expire.min-snapshots-to-keep",
-    "write.metadata.previous-versions-max",
-)
-"""Iceberg's properties that only count from 1 on. A wrong one would be found by maintenance alone."""
+_MAX_INT: Final = 2**31 - 1
+_WHOLE_NUMBERS: Final = {
+    "commit.manifest.target-size-bytes": _MAX_LONG,
+    "history.expire.max-snapshot-age-ms": _MAX_LONG,
+    "history.expire.min-snapshots-to-keep": _MAX_INT,
+    "write.metadata.previous-versions-max": _MAX_INT,
+}
+"""Iceberg's properties that only count from 1 on, with the largest number that Java parses. A wrong one would be found
+by maintenance alone."""
 _DELETE_FILES: Final = (LAKE_DELETE_FILES.key, CUSTOM_PREFIX + LAKE_DELETE_FILES.key)
 _COMPRESSING: Final = ("zstd", "gzip", "snappy", "lz4", "brotli")
 
@@ -140,8 +142,8 @@ def _delete_files(descriptor: TableDescriptor) -> Iterator[str]:
             )
 
 
-def _is_positive(value: str) -> bool:
-    return re.fullmatch("[0-9]{1,19}", value) is not None and 0 < int(value) <= _MAX_LONG
+def _is_positive(value: str, most: int = _MAX_LONG) -> bool:
+    return re.fullmatch("[0-9]{1,19}", value) is not None and 0 < int(value) <= most
 
 
 def _of_iceberg(properties: Mapping[str, str]) -> Iterator[str]:
@@ -153,8 +155,9 @@ def _of_iceberg(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def _expected_of_iceberg(name: str, value: str) -> str | None:
-    if name in _WHOLE_NUMBERS and not _is_positive(value):
-        return "a whole number above 0"
+    most = _WHOLE_NUMBERS.get(name)
+    if most is not None and not _is_positive(value, most):
+        return f"a whole number from 1 to {most}"
     return expected_of_bloom_filters(name, value) or expected_of_commits(name, value)
 
 

@@ -22,6 +22,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 ICEBERG = "org.apache.iceberg.exceptions."
 UNKNOWN = f"{ICEBERG}CommitStateUnknownException"
+NO_SPACE = "no space is left for the lake, so free some, or enlarge the volume of its folder"
 
 
 class JavaException:
@@ -131,21 +132,39 @@ def test_usual_causes_are_named_in_words(name: str):
         (
             "java.io.FileNotFoundException",
             "/lake/a.avro (Permission denied)",
-            "Spark may not read or write a file of the lake, so look at its owner and its rights, and at those of ",
+            (
+                "Spark may not read or write a file of the lake, so look at its owner and its rights, and at those of "
+                "its folder"
+            ),
             True,
         ),
         (
             "org.sqlite.SQLiteException",
             "[SQLITE_READONLY] Attempt to write a readonly database (attempt to write a readonly database)",
-            "the lake catalog's database is read-only, so look at the owner and the rights of its file and of ",
+            (
+                "the lake catalog's database is read-only, so look at the owner and the rights of its file and of "
+                "its folder"
+            ),
             False,
         ),
+        (
+            "org.sqlite.SQLiteException",
+            "[SQLITE_CANTOPEN] Unable to open the database file (unable to open database file)",
+            (
+                "the lake catalog's database cannot be opened, so look whether its folder is there, and at the owner and "
+                "the rights of both"
+            ),
+            False,
+        ),
+        ("org.sqlite.SQLiteException", "[SQLITE_FULL] Insertion failed (database or disk is full)", NO_SPACE, False),
+        ("java.io.IOException", "No space left on device", NO_SPACE, False),
+        ("java.io.FileNotFoundException", "/lake/a.avro (No space left on device)", NO_SPACE, False),
     ],
 )
-def test_a_missing_right_is_told_with_what_to_do(name: str, message: str, words: str, denied: bool):
+def test_what_a_person_can_mend_is_told_with_what_to_do(name: str, message: str, words: str, denied: bool):
     error = thrown(JavaException(f"{ICEBERG}RuntimeIOException", "Failed", JavaException(name, message)))
     simple = name.rpartition(".")[2]
-    assert java_error_text(error) == f"{words}its folder: {simple}: {message} (RuntimeIOException: Failed)"
+    assert java_error_text(error) == f"{words}: {simple}: {message} (RuntimeIOException: Failed)"
     assert tells_usual_cause(java_error_text(error))
     assert is_denied(error) is denied
     missing = thrown(JavaException("java.io.FileNotFoundException", "/lake/a.avro (No such file or directory)"))

@@ -127,12 +127,18 @@ BLOOM = "iceberg.write.parquet.bloom-filter-"
             for value in ("128MB", "0", "-1", "", "1_000", "9" * 19)
         ),
         *(
-            ({"properties": {f"iceberg.{name}": value}}, f"{name} is {value!r}: expected a whole number above 0")
-            for name, value in (
-                ("history.expire.max-snapshot-age-ms", "-1"),
-                ("history.expire.min-snapshots-to-keep", "two"),
-                ("commit.manifest.target-size-bytes", "8MB"),
-                ("write.metadata.previous-versions-max", "0"),
+            (
+                {"properties": {f"iceberg.{name}": value}},
+                f"{name} is {value!r}: expected a whole number from 1 to {most}",
+            )
+            for name, value, most in (
+                ("history.expire.max-snapshot-age-ms", "-1", 2**63 - 1),
+                ("history.expire.max-snapshot-age-ms", "9223372036854775808", 2**63 - 1),
+                ("history.expire.min-snapshots-to-keep", "two", 2**31 - 1),
+                ("history.expire.min-snapshots-to-keep", "2147483648", 2**31 - 1),
+                ("commit.manifest.target-size-bytes", "8MB", 2**63 - 1),
+                ("write.metadata.previous-versions-max", "0", 2**31 - 1),
+                ("write.metadata.previous-versions-max", "2147483648", 2**31 - 1),
             )
         ),
         *(

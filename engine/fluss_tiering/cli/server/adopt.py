@@ -66,4 +66,6 @@ def adopt(
             "if the folder is a copy, copy it again as a whole and adopt it anew, or readers will fail"
         )
     if store is not None:
-        output.print_sentence(f"It uses {store} from now on, and may begin with a new database.")
+        output.print_sentence(
+            f"It uses {store} from now on. If that has no database of this folder yet, the next start makes a new one."
+        )

@@ -49,11 +49,25 @@ _WORDS_FORBIDDEN: Final = (
 _WORDS_READ_ONLY: Final = (
     "the lake catalog's database is read-only, so look at the owner and the rights of its file and of its folder"
 )
+_WORDS_CANNOT_OPEN: Final = (
+    "the lake catalog's database cannot be opened, so look whether its folder is there, and at the owner and the "
+    "rights of both"
+)
+_WORDS_FULL: Final = "no space is left for the lake, so free some, or enlarge the volume of its folder"
 _DENIED: Final = "(Permission denied)"
 """With these words java.io tells that the operating system refuses to open a file. The exception is the same as for a
 file that is missing."""
-_SQLITE_READ_ONLY: Final = "[SQLITE_READONLY"
+_SQLITE: Final = {
+    "[SQLITE_READONLY": _WORDS_READ_ONLY,
+    "[SQLITE_CANTOPEN": _WORDS_CANNOT_OPEN,
+    "[SQLITE_FULL": _WORDS_FULL,
+}
+"""How the messages of SQLite's driver begin that a person can do something about."""
+_NO_SPACE: Final = ("No space left on device", "No space left on device)")
+"""How java.io's messages end when a volume is full: of a write, and of a file that could not be made."""
 _WORDS_NO_DRIVER: Final = "Spark has no JDBC driver for the lake catalog"
+_ALL_WORDS: Final = (_WORDS_REFUSED, _WORDS_UNREACHABLE, _WORDS_NO_DRIVER, _WORDS_FORBIDDEN, *_SQLITE.values())
+"""All that `_usual_cause` says. The words of a full volume are among those of SQLite."""
 _SQL_REFUSED: Final = "28"
 _SQL_UNREACHABLE: Final = "08"
 """Classes of SQLSTATE (ISO 9075-2): invalid authorization, connection exception."""
@@ -127,7 +141,7 @@ def java_error_text(error: Py4JError | PySparkException) -> str:
 
 def tells_usual_cause(text: str) -> bool:
     """Return whether a text of `java_error_text` begins with a common cause in words."""
-    return text.startswith((_WORDS_REFUSED, _WORDS_UNREACHABLE, _WORDS_NO_DRIVER, _WORDS_FORBIDDEN, _WORDS_READ_ONLY))
+    return text.startswith(_ALL_WORDS)
 
 
 def is_denied(error: Py4JError | PySparkException) -> bool:
@@ -174,9 +188,9 @@ def _usual_cause(exception: JavaObject) -> str | None:
         return _WORDS_UNREACHABLE
     if message.endswith(_DENIED):
         return _WORDS_FORBIDDEN
-    if message.startswith(_SQLITE_READ_ONLY):
-        return _WORDS_READ_ONLY
-    return None
+    if message.endswith(_NO_SPACE):
+        return _WORDS_FULL
+    return next((words for code, words in _SQLITE.items() if message.startswith(code)), None)
 
 
 def _sql_state(exception: JavaObject) -> str:

@@ -462,9 +462,10 @@ class IcebergTable:
         if self._handle.snapshot(known) is None:
             return mismatch(
                 self._table,
-                f"{said}: another lake table has this name now, or the table was rolled back and that snapshot expired",
-                "rename this one away and give the right one its name back; if there is none any more, drop the lake "
-                "table and the table, and write the rows again",
+                f"{said}: another lake table has this name now, the lake was restored from an older backup than the "
+                "tables, or the lake table was rolled back and that snapshot expired",
+                "rename this one away and give the right one its name back, or restore the lake of the same time as "
+                "the tables; if there is none any more, drop the lake table and the table, and write the rows again",
             )
         return mismatch(
             self._table,
