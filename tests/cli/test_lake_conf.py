@@ -56,6 +56,17 @@ def test_pyiceberg_opens_the_catalog(command, table, tmp_path: Path, monkeypatch
     assert made.location().startswith(properties["warehouse"])
 
 
+def test_equality_deletes_are_told_to_those_who_use_pyiceberg(command, table):
+    command(
+        *("tables", "create", table, "-c", "id BIGINT", "--primary-key", "id"),
+        *("-p", "table.datalake.delete-files=Equality"),
+    )
+    assert "PyIceberg does not read" in command("lake-conf", table, "--for", "pyiceberg").err
+    assert "PyIceberg" not in command("lake-conf", table).err
+    command("tables", "alter", table, "--set", "table.datalake.delete-files=position")
+    assert "PyIceberg" not in command("lake-conf", table, "--for", "pyiceberg").err
+
+
 def test_other_catalogs_are_named_as_pyiceberg_names_them():  # D30
     rest = {"type": "rest", "uri": "http://rest:8181", "warehouse": "w"}
     assert _pyiceberg(rest) == rest

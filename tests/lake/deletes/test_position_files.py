@@ -48,6 +48,18 @@ def test_the_deletes_of_a_data_file_have_a_file_with_exact_bounds(tmp_path: Path
     assert files[1].metrics.upper_bounds[POSITION_ID] == (2**40).to_bytes(8, "little")
 
 
+def test_locations_that_parquet_keeps_no_bounds_of_have_bounds(tmp_path: Path) -> None:
+    gone = {f"file:/{letter}/" + "é" * 3_000: [3, 1] for letter in "ba"}
+    gone |= {f"file:/c/{number}": [0] for number in range(9)}
+    (file,) = write_position_deletes(place_in(tmp_path), deletes_of(gone))
+    assert rows_of(file) == [(location, position) for location in sorted(gone) for position in sorted(gone[location])]
+    low, high = file.metrics.lower_bounds[PATH_ID].decode(), file.metrics.upper_bounds[PATH_ID].decode()
+    assert low <= min(gone)
+    assert max(gone) <= high
+    assert min(gone).startswith(low)
+    assert file.metrics.value_counts[PATH_ID] == 13
+
+
 def test_the_columns_have_the_ids_of_the_spec(tmp_path: Path) -> None:
     (file,) = write_position_deletes(place_in(tmp_path), deletes_of({"a": [1]}))
     schema = pq.ParquetFile(path_of(file.location)).schema_arrow

@@ -151,8 +151,8 @@ def test_usual_causes_are_named_in_words(name: str):
             "org.sqlite.SQLiteException",
             "[SQLITE_CANTOPEN] Unable to open the database file (unable to open database file)",
             (
-                "the lake catalog's database cannot be opened, so look whether its folder is there, and at the owner and "
-                "the rights of both"
+                "the lake catalog's database cannot be opened, so look whether its folder is there, and at the owner "
+                "and the rights of both"
             ),
             False,
         ),

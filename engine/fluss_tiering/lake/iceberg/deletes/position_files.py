@@ -36,7 +36,11 @@ _FEW_POSITIONS: Final = 10_000
 _MOST_OWN_FILES: Final = 4
 """A data file has at most so many delete files of its own."""
 _GROUP_ROWS: Final = 1 << 17
-"""The size of a row group. A row takes its location's length in memory while it is written."""
+"""The size of a row group."""
+_PATH_FIELD: Final = SCHEMA.field(PATH_COLUMN)
+_WRITTEN: Final = SCHEMA.set(0, _PATH_FIELD.with_type(pa.dictionary(pa.int32(), _PATH_FIELD.type)))
+"""The same columns with the locations as a dictionary. Parquet's writer takes it as it is, and hashes no location for
+each row. Readers see texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +76,10 @@ def write_position_deletes(
     settings = replace(place.writer, metrics_modes={PATH_ID: FULL, POSITION_ID: FULL})
 
     def write(filesystem: fs.FileSystem, location: str, planned: _Planned) -> LakeFile:
-        file = OpenFile(location, SCHEMA, settings, filesystem, dictionaries=[PATH_COLUMN])
+        file = OpenFile(location, _WRITTEN, settings, filesystem, dictionaries=[PATH_COLUMN])
         try:
             for group in _groups(planned.deletes):
-                file.write(_rows(group).cast(SCHEMA))
+                file.write(_rows(group))
             size, metrics = file.close()
         except BaseException:
             file.abandon()
@@ -151,9 +155,9 @@ def _groups(deletes: Sequence[tuple[str, DeletionVector]]) -> Iterator[list[tupl
 
 
 def _rows(deletes: Sequence[tuple[str, Int64s]]) -> pa.Table:
-    """Return the rows of a row group, with the locations as a dictionary, since these are long."""
+    """Return the rows of a row group in the schema `_WRITTEN`."""
     sizes = [len(positions) for _, positions in deletes]
     numbers = column_of(pa.int32(), np.repeat(np.arange(len(deletes), dtype=np.int32), sizes))
     locations = pa.DictionaryArray.from_arrays(numbers, pa.array([location for location, _ in deletes], pa.string()))
     positions = np.concatenate([np.empty(0, np.int64), *(each for _, each in deletes)])
-    return pa.table([locations, column_of(pa.int64(), positions)], names=SCHEMA.names)
+    return pa.table([locations, column_of(pa.int64(), positions)], schema=_WRITTEN)

@@ -71,6 +71,8 @@ def _leaves(field: pa.Field, path: tuple[int, ...], name: str, *, repeated: bool
     elif pa.types.is_map(kind):
         for part in (kind.key_field, kind.item_field):
             yield from _leaves(part, path, name, repeated=True)
+    elif pa.types.is_dictionary(kind):
+        yield from _leaves(field.with_type(kind.value_type), path, name, repeated=repeated)
     else:
         yield Leaf(int((field.metadata or {}).get(FIELD_ID, -1)), kind, path, name, repeated)
 
@@ -128,6 +130,9 @@ class FileMetricsCollector:
         self._row_groups += 1
 
     def _find_long(self, number: int, values: pa.ChunkedArray) -> None:
+        if pa.types.is_dictionary(values.type):
+            # A value that no row has would only make the bounds wider.
+            values = pa.chunked_array([chunk.dictionary for chunk in values.chunks], values.type.value_type)
         if (pc.max(pc.binary_length(values)).as_py() or 0) <= _LONGEST_STATISTIC:
             return
         # Bytes are in the order of code points.
