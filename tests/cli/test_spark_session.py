@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,12 +26,28 @@ DOWNLOADS = "Starting Spark with the master local[*]. It downloads its packages 
 )
 def test_a_download_is_told_only_if_there_is_one(monkeypatch, tmp_path: Path, capsys, cache, jars, said) -> None:
     monkeypatch.delenv("FLUSS_TIERING_SPARK_JARS", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    # Java does not look at HOME.
+    monkeypatch.setenv("HOME", str(tmp_path / "other"))
+    monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_dir=str(tmp_path)))
     (tmp_path / cache / "jars").mkdir(parents=True)
     for jar in jars:
         (tmp_path / cache / "jars" / jar).touch()
     print_start("local[*]")
     assert capsys.readouterr().err == said
+
+
+def test_a_user_without_a_name_has_the_home_of_its_environment(monkeypatch, tmp_path: Path, capsys) -> None:
+    def no_user(_number: int) -> None:
+        raise KeyError("uid not found")
+
+    monkeypatch.delenv("FLUSS_TIERING_SPARK_JARS", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("pwd.getpwuid", no_user)
+    (tmp_path / ".ivy2" / "jars").mkdir(parents=True)
+    for jar in JARS:
+        (tmp_path / ".ivy2" / "jars" / jar).touch()
+    print_start("local[*]")
+    assert capsys.readouterr().err == STARTS
 
 
 def test_local_jars_are_not_downloaded(monkeypatch, tmp_path: Path, capsys) -> None:

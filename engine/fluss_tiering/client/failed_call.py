@@ -141,9 +141,21 @@ def error_of(call: FailedCall, target: str, timeout: float) -> FlussTieringError
     return FlussTieringError(code_from_status(status), message)
 
 
+def tls_cause(details: str, other_authority: str = _OTHER_AUTHORITY) -> str | None:
+    """Return why a TLS handshake failed and what to do; None if no handshake failed.
+
+    Args:
+        details: gRPC's text for a call without an answer.
+        other_authority: What to say of a certificate whose authority is not trusted.
+    """
+    if not any(text in details for text in _TLS_FAILED):
+        return None
+    cause = next((cause for text, cause in _TLS_CAUSES.items() if text in details), _TLS_UNKNOWN)
+    return other_authority if cause is _OTHER_AUTHORITY else cause
+
+
 def _unavailable(target: str, details: str) -> str:
-    if any(text in details for text in _TLS_FAILED):
-        cause = next((cause for text, cause in _TLS_CAUSES.items() if text in details), _TLS_UNKNOWN)
+    if (cause := tls_cause(details)) is not None:
         # gRPC ends with the state of a check that it has not made.
         return f"the TLS handshake with the tiering server at {target} failed: {cause} ({details.removesuffix(': OK')})"
     if _PING_TIMEOUT in details:

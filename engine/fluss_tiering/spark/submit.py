@@ -6,6 +6,7 @@ This module imports neither pyspark nor pyarrow: an Airflow task and the command
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 import zipfile
 from collections.abc import Mapping
@@ -71,15 +72,23 @@ def missing_packages(environment: Mapping[str, str] = os.environ, home: Path | N
 
     Args:
         environment: The variables, of which `JARS_VARIABLE` names local jars.
-        home: The folder with the caches; None for the home folder of this user.
+        home: The folder with the caches; None for the home folder of this user, as Java finds it.
     """
     names = spark_conf(environment).get("spark.jars.packages", "").split(",")
     jars = [
         f"{group}_{artifact}-{version}.jar" for group, artifact, version in (each.split(":") for each in names if each)
     ]
     # Spark 4 names the folder after the version of Ivy.
-    caches = list((home or Path.home()).glob(".ivy2*/jars"))
+    caches = list((home or _home_of_java()).glob(".ivy2*/jars"))
     return not all(any((cache / jar).is_file() for cache in caches) for jar in jars)
+
+
+def _home_of_java() -> Path:
+    """Return what the JVM takes for the user's home: it looks into the password database, and not at HOME."""
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:  # containers may run as a user without a name
+        return Path.home()
 
 
 def conf_arguments(conf: Mapping[str, str]) -> list[str]:

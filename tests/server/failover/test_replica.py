@@ -107,6 +107,27 @@ async def test_a_standby_server_with_tls_forwards_over_tls(server: Callable[...,
     assert await second.call() == b"first: "
 
 
+async def test_a_standby_server_that_does_not_trust_the_other_one_says_what_to_set(
+    server: Callable[..., Server], tmp_path: Path
+) -> None:
+    own, other = Authority(tmp_path / "own"), Authority(tmp_path / "other")
+    pair = own.pair("server", "a server")
+    tls = {"tls_cert_file": pair.cert, "tls_key_file": pair.key, "tls_ca_file": own.cert}
+    first, second = server("first", tls=tls), server("second", tls=tls | {"tls_ca_file": other.cert})
+    await first.start()
+    await second.start()
+    # The client of the test trusts both.
+    second.tls = tls
+    with capture_logs() as log:
+        refused = [str(await second.call()) for _ in range(2)]
+    for each in refused:
+        assert "cannot be reached from this standby server: the TLS handshake failed" in each
+        assert "set tls-ca-file on each of the servers" in each
+        assert "try again" not in each
+    (told,) = [each["error"] for each in log if each["log_level"] == "warning"]
+    assert "set tls-ca-file on each of the servers" in told
+
+
 async def test_who_was_superseded_closes_and_ends_with_the_reason(
     server: Callable[..., Server], postgres: Postgres
 ) -> None:  # S24

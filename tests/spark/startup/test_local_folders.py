@@ -79,7 +79,13 @@ with own_session("local[2]") as spark:
     folders = LocalFolders(spark.sparkContext, archive)
     folders.restore()
     shuffled()
+    (of_blocks,) = spark_folder.glob("blockmgr-*")
+    of_a_task = of_blocks / "fluss-kv-snapshot-x1"
+    of_a_task.mkdir()
     folders.restore()
+    of_a_task.rmdir()
+    folders.restore()
+    assert not of_a_task.exists(), "tasks delete their folders themselves"
     for each in (*spark_folder.iterdir(), archive.parent):
         shutil.rmtree(each)
     folders.restore()

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
 import grpc.aio
+import structlog
 
 from fluss_tiering.client.channel import KEEPALIVE_OPTIONS, MAX_MESSAGE_BYTES
+from fluss_tiering.client.failed_call import tls_cause
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.audit.call import FORWARDED_FOR_KEY, REQUEST_ID_KEY, forwarded_metadata, request_id_metadata
 from fluss_tiering.server.rpc.roles import Context
@@ -28,6 +30,10 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 _ENDED_UNREAD: Final = "Internal error from Core"
+_OTHER_AUTHORITY: Final = (
+    "its certificate is not of an authority that this server trusts: set tls-ca-file on each of the servers to the "
+    "authority of their certificates"
+)
 # Metadata of a connection, which each of the two connections has itself. A client cannot name itself as another one.
 _OWN_METADATA: Final = (
     "grpc-",
@@ -39,6 +45,8 @@ _OWN_METADATA: Final = (
     FORWARDED_FOR_KEY,
     REQUEST_ID_KEY,
 )
+
+logger = structlog.get_logger(__name__)
 
 if TYPE_CHECKING:
     # A call with one request has the same methods, as far as they are used here.
@@ -60,6 +68,7 @@ class ActiveServer:
         else:
             self._channel = grpc.aio.secure_channel(address, credentials, _OPTIONS)
         self._closed = False
+        self._has_told = False
 
     def call(
         self, method: str, requests: AsyncIterator[bytes] | bytes, context: Context, timeout: float | None
@@ -117,12 +126,17 @@ class ActiveServer:
         await context.abort(error.code(), error.details() or "", (*trailing, *request_id_metadata()))
 
     def unreachable(self, reason: str) -> FlussTieringError:
-        """Return the error that the active server does not answer."""
-        return FlussTieringError(
-            ErrorCode.UNAVAILABLE,
-            f"the active server at {self.address} cannot be reached from this standby server: {reason}; "
-            "try again in a few seconds: by then it is back, or this server takes over",
-        )
+        """Return the error that the active server does not answer. Log it once if it needs somebody to mend it."""
+        cause = tls_cause(reason, _OTHER_AUTHORITY)
+        if cause is None:
+            remedy = f"{reason}; try again in a few seconds: by then it is back, or this server takes over"
+        else:
+            remedy = f"the TLS handshake failed: {cause} ({reason.removesuffix(': OK')})"
+        message = f"the active server at {self.address} cannot be reached from this standby server: {remedy}"
+        if cause is not None and not self._has_told:
+            self._has_told = True
+            logger.warning("calls cannot be forwarded to the active server", error=message)
+        return FlussTieringError(ErrorCode.UNAVAILABLE, message)
 
     async def close(self) -> None:
         """Close the connection, which ends the running calls."""

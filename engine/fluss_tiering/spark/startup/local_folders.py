@@ -7,6 +7,7 @@ weeks would fail.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,9 @@ from fluss_tiering.spark.submit import make_archive
 from fluss_tiering.storage.files import reporting_os_errors
 
 _OWNER_ONLY: Final = 0o700
+_OF_BLOCKS: Final = re.compile("[0-9a-f]{2,}")
+"""What Spark calls the folders of its block manager, over which it spreads files. Those of tasks have other names: they
+come and go."""
 _DELETED: Final = (
     "temporary files of Spark were deleted while it runs, and are made again; set SPARK_LOCAL_DIRS and TMPDIR to a "
     "folder that nothing cleans"
@@ -36,7 +40,7 @@ class LocalFolders:
     """
 
     def __init__(self, context: SparkContext, archive: Path | None = None) -> None:
-        self._roots = _roots(context)
+        self._pyspark, *self._blocks = _roots(context)
         self._archive = archive
         self._seen: set[Path] = set()
         self._lock = threading.Lock()
@@ -51,7 +55,7 @@ class LocalFolders:
             FlussTieringError: STORAGE if the disk refuses.
         """
         with self._lock:
-            missing = [each for each in (*self._roots, *sorted(self._seen)) if not each.is_dir()]
+            missing = [each for each in (self._pyspark, *self._blocks, *sorted(self._seen)) if not each.is_dir()]
             for folder in missing:
                 with reporting_os_errors("make Spark's temporary folder again:", folder):
                     folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
@@ -62,9 +66,9 @@ class LocalFolders:
                     make_archive(self._archive.parent)
             if missing:
                 logger.warning("%s: %s", _DELETED, ", ".join(map(str, _tops(missing))))
-            for root in self._roots:
+            for root in self._blocks:
                 with reporting_os_errors("list Spark's temporary folder", root):
-                    self._seen.update(each for each in root.iterdir() if each.is_dir())
+                    self._seen.update(each for each in root.iterdir() if _OF_BLOCKS.fullmatch(each.name))
 
 
 def _roots(context: SparkContext) -> tuple[Path, ...]:
