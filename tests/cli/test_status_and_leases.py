@@ -76,18 +76,18 @@ def test_nothing_waits_is_a_lag_of_0(command, table):
 
 
 def test_the_status_of_one_table_tells_of_its_maintenance(command, client, tiered):
-    assert f"{tiered}: the lake table was not maintained since the server started" in command("status", tiered).out
+    assert f"{tiered}: maintenance has not run since the server started (the" in command("status", tiered).out
     (table,) = client.get_tables([TablePath.parse(tiered)])
     client.heartbeat(maintained=[MaintenanceReport(table.table_id, 4, 3 << 20, 1, 1009)])
 
     shown = command("status", tiered).out
     assert re.search(
-        rf"^{re.escape(tiered)}: last maintained (now|.* ago); since the server started, maintenance has "
+        rf"^{re.escape(tiered)}: maintenance last ran (now|.* ago); since the server started, it has "
         r"rewritten 3\.0 MiB, expired 1 snapshot and deleted 1,009 files; the lake table has 4 files fewer by it$",
         shown,
         re.M,
     )
-    assert "maintained" not in command("status").out
+    assert "maintenance" not in command("status").out
     (status,) = json.loads(command("status", tiered, "--json").out)
     assert [value for key, value in status.items() if key.startswith("maintenance_")] == [4, 3 << 20, 1, 1009]
 

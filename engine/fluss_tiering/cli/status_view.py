@@ -90,10 +90,13 @@ def status_as_json(status: TieringStatus) -> dict[str, object]:
 def maintenance_line(status: TieringStatus) -> str:
     """Return a line about the maintenance of a table's lake table."""
     if status.last_maintained_time is None:
-        return f"{status.path}: the lake table was not maintained since the server started"
+        return (
+            f"{status.path}: maintenance has not run since the server started (the commands compact, expire and clean "
+            "are not counted)"
+        )
     return (
-        f"{status.path}: last maintained {output.ago_cell(status.last_maintained_time)}; since the server started, "
-        f"maintenance has rewritten {output.bytes_cell(status.maintenance_rewritten_bytes)}, expired "
+        f"{status.path}: maintenance last ran {output.ago_cell(status.last_maintained_time)}; since the server "
+        f"started, it has rewritten {output.bytes_cell(status.maintenance_rewritten_bytes)}, expired "
         f"{_counted(status.maintenance_expired_snapshots, 'snapshot')} and deleted "
         f"{_counted(status.maintenance_deleted_files, 'file')}; the lake table has "
         f"{_counted(status.maintenance_saved_files, 'file')} fewer by it"

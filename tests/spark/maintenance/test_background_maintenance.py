@@ -84,7 +84,7 @@ def test_a_drain_that_follows_maintains_the_tables_that_ask_for_it_and_no_other(
         wait_until(lambda: len(maintained) >= 3)
 
     assert set(maintained) == {wanted.path}
-    assert f"{wanted.path}: maintenance begins, which would replace 5 data files of" in caplog.text
+    assert f"{wanted.path}: maintenance begins, to replace 5 data files of" in caplog.text
     assert f"{wanted.path}: maintained in" in caplog.text
     assert "replaced 5 data files" in caplog.text
     assert duckdb_rows(tiering, wanted) == before[wanted.path][0]
@@ -116,7 +116,7 @@ def test_the_command_says_what_its_maintenance_changed_in_lines_and_in_json(tier
         assert running.result(60) == 0
 
     shown = capsys.readouterr()
-    assert f"{tiered.path}: maintenance begins, which would replace" in shown.err
+    assert f"{tiered.path}: maintenance begins, to replace" in shown.err
     assert f"{tiered.path}: maintained in" in shown.err
     assert f"{idle.path}: maintained in" in shown.err
     assert "replaced 5 data files of" in shown.err

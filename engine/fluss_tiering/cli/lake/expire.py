@@ -74,10 +74,11 @@ def _print(found: list[Expiry]) -> None:
         ),
         empty="The expiry failed for every table.",
     )
+    from fluss_tiering.spark.maintenance.words import kept_text  # noqa: PLC0415 - Spark, for this command only
+
     for each in found:
         if each.needed:
-            kept = "1 old snapshot is" if each.needed == 1 else f"{each.needed:,} old snapshots are"
-            output.print_sentence(f"{each.path}: {kept} kept for Fluss's readers or for recovery")
+            output.print_sentence(f"{each.path}: {kept_text(each.needed)}")
     output.print_errors((str(each.path), each.error) for each in found if each.error)
 
 

@@ -25,13 +25,13 @@ def limits_of(options: MaintainOptions) -> MaintenanceLimits:
 
 def planned_text(plan: Plan) -> str:
     """Return what a plan would do."""
-    return "; ".join(_planned_parts(plan) or [_NOTHING])
+    return "; ".join(f"would {part}" for part in _planned_parts(plan)) or _NOTHING
 
 
 def begin_text(plan: Plan) -> str | None:
     """Return the line before maintenance by a plan; None if nothing is worth doing."""
     parts = _planned_parts(plan)
-    return f"maintenance begins, which {'; '.join(parts)}" if parts else None
+    return f"maintenance begins, to {'; to '.join(parts)}" if parts else None
 
 
 def _planned_parts(plan: Plan) -> list[str]:
@@ -39,21 +39,33 @@ def _planned_parts(plan: Plan) -> list[str]:
     if groups := plan.groups:
         files, new = sum(each.files for each in groups), sum(each.new_files for each in groups)
         size = sum(each.bytes for each in groups)
-        parts.append(f"would replace {counted(files, 'data file')} of {size:,} bytes by about {new}")
+        parts.append(f"replace {counted(files, 'data file')} of {size:,} bytes by about {new}")
     if plan.merges:
-        parts.append(merge_text(plan))
+        parts.append(_merge(plan))
     if plan.fewer_manifests:
-        parts.append(f"would merge manifests, for about {plan.fewer_manifests} fewer")
+        parts.append(f"merge manifests, for about {plan.fewer_manifests} fewer")
     if plan.expirable.free:
-        parts.append(f"would expire {counted(len(plan.expirable.free), 'snapshot')}")
+        parts.append(f"expire {counted(len(plan.expirable.free), 'snapshot')}")
     return parts
 
 
 def merge_text(plan: Plan) -> str:
     """Return what a plan would do with position delete files."""
-    return (
-        f"would merge {counted(plan.deletes_to_merge, 'position delete file')}, for about {plan.fewer_deletes:,} fewer"
-    )
+    return f"would {_merge(plan)}"
+
+
+def _merge(plan: Plan) -> str:
+    return f"merge {counted(plan.deletes_to_merge, 'position delete file')}, for about {plan.fewer_deletes:,} fewer"
+
+
+def kept_text(needed: int) -> str:
+    """Return why old snapshots are not expired.
+
+    Args:
+        needed: How many are kept.
+    """
+    kept = "1 old snapshot is" if needed == 1 else f"{needed:,} old snapshots are"
+    return f"{kept} kept for Fluss's readers or for recovery"
 
 
 def done_text(done: Maintenance) -> str:
@@ -66,7 +78,8 @@ def done_text(done: Maintenance) -> str:
     if done.rewritten.files:
         parts.append(
             f"replaced {counted(done.rewritten.files, 'data file')} of {done.rewritten.bytes:,} bytes by "
-            f"{done.rewritten.new_files} and removed {counted(done.rewritten.delete_files, 'delete file')}"
+            f"{done.rewritten.new_files} and removed {counted(done.rewritten.delete_files, 'delete file')} (old files "
+            "stay until their snapshots expire)"
         )
     elif done.rewritten.delete_files:
         parts.append(f"merged position delete files, {done.rewritten.delete_files:,} fewer")
