@@ -19,7 +19,10 @@ def history(
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
-    """Show the last rounds of a table: what each round wrote, how it ended and who ran it."""
+    """Show the last rounds of a table: what each round wrote, how it ended and who ran it.
+
+    Rows is the number of changes that a round took into the lake: rows that were written and rows that were deleted.
+    """
     with TieringClient(server) as client:
         rounds = client.list_tiering_rounds(table, limit=limit)
     if json:

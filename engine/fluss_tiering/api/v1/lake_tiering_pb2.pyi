@@ -87,7 +87,9 @@ class PbTieringStats(_message.Message):
     LAKE_FILE_SIZE_FIELD_NUMBER: _builtins.int
     LAKE_RECORD_COUNT_FIELD_NUMBER: _builtins.int
     rows: _builtins.int
-    """The number of rows that the round wrote."""
+    """The number of changes that the round took into the lake: rows that were appended, inserted or updated, and rows
+    that were deleted. Each of several changes of one key counts, although only the last one is written.
+    """
     bytes: _builtins.int
     """The size of the files that the round wrote, in bytes."""
     files: _builtins.int

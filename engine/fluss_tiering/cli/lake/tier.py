@@ -76,6 +76,8 @@ def tier(
     The exit code is 1 if a table failed. It is 3 if none failed, but some were interrupted: somebody cancelled them, or
     Spark has ended.
 
+    Rows is the number of changes that a round took into the lake: rows that were written and rows that were deleted.
+
     The seconds of a table include the time for which the command waits until another application's round has ended.
     """
     what = TierOptions(server=server, tables=tuple(dict.fromkeys(tables or ())), **given)

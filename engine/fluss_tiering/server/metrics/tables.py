@@ -154,7 +154,7 @@ _METRICS: Final = (
     ),
     _TableMetric(
         "fluss_tiering_table_written_rows_total",
-        "Rows that rounds wrote to the lake since the server started.",
+        "Changes that rounds took into the lake since the server started: rows that were written or deleted.",
         lambda reading: reading.totals.rows,
         "counter",
     ),
