@@ -15,10 +15,17 @@ _NOT_REPEATABLE: Final = (
     {"service": "fluss_tiering.v1.Tables", "method": "DropPartition"},
     {"service": "fluss_tiering.v1.Tables", "method": "WriteRows"},
 )
+# If gRPC repeats a stream and finds no server, it tells the status and never ends the wait for the first message: a
+# reader then waits for ever, and no time limit ends it. Callers open a stream again themselves.
+STREAMS: Final = (
+    {"service": "fluss_tiering.v1.LakeTiering", "method": "WatchTieringStatuses"},
+    {"service": "fluss_tiering.v1.Tables", "method": "FetchKvSnapshot"},
+    {"service": "fluss_tiering.v1.Tables", "method": "FetchLog"},
+)
 _SERVICE_CONFIG: Final = json.dumps(
     {
         "methodConfig": [
-            {"name": _NOT_REPEATABLE},
+            {"name": [*_NOT_REPEATABLE, *STREAMS]},
             {
                 "name": [{}],
                 "retryPolicy": {

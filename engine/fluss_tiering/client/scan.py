@@ -145,7 +145,7 @@ class _BucketScan:
             self._repeats += 1
             self.ask()
             return None
-        self._repeats = 0
+        self._repeats, self._give_up_at = 0, None
         self.calls.answered(rows)
         return rows
 
@@ -163,13 +163,15 @@ class _BucketScan:
         return self._scan_kv.future(call_to_pb(close_call), timeout=min(self._timeout, _CLOSE_SECONDS))
 
     def _may_repeat(self, code: ErrorCode) -> bool:
+        now = time.monotonic()
+        self._give_up_at = self._give_up_at or now + self._timeout
         if not self.calls.is_open:
             # If the server could not be reached, the channel has tried again already.
-            now = time.monotonic()
-            self._give_up_at = self._give_up_at or now + self._timeout
             return code is ErrorCode.TOO_MANY_SCANNERS and now < self._give_up_at
-        # If the connection broke, the server may still work on the first call and refuse the second one.
-        return code in {ErrorCode.UNAVAILABLE, ErrorCode.INVALID_SCAN_REQUEST} and self._repeats < _MOST_REPEATS
+        if code is ErrorCode.INVALID_SCAN_REQUEST:
+            # If the connection broke, the server may still work on the first call and refuse the second one.
+            return now < self._give_up_at
+        return code is ErrorCode.UNAVAILABLE and self._repeats < _MOST_REPEATS
 
 
 def _batches(

@@ -5,22 +5,25 @@ A whole stream has no deadline, because it may carry any amount of data. Each of
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from fluss_tiering.api.v1 import tables_pb2 as pb
 from fluss_tiering.client.calls import tables
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath, WriteKind
-from fluss_tiering.model.time_limit import time_limit
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _REQUEST_BYTES: Final = 4 << 20
 _MAX_IN_FLIGHT: Final = 4
+_CANCELLATION_S: Final = 5.0
+"""How long gRPC may take to end a call that was cancelled. It takes milliseconds."""
 
 MessageT = TypeVar("MessageT")
 MessageT_co = TypeVar("MessageT_co", covariant=True)
@@ -32,21 +35,61 @@ class _StreamingCall(Protocol[MessageT_co]):
     def cancel(self) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What ended a stream."""
+
+    error: BaseException
+
+
 def messages(call: _StreamingCall[MessageT], timeout: float) -> Generator[MessageT, None, None]:
     """Yield the messages of a stream, and cancel the call at the end.
 
-    The call is also cancelled if a message takes longer than `timeout` seconds.
+    A thread waits for the messages, since nothing can end a wait in gRPC that gRPC itself does not end.
+
+    Raises:
+        grpc.RpcError: What ended the stream. The call is cancelled if a message takes longer than `timeout` seconds.
+        FlussTieringError: UNAVAILABLE if gRPC does not even answer the cancellation.
     """
+    wanted: SimpleQueue[bool] = SimpleQueue()
+    answers: SimpleQueue[MessageT | _End] = SimpleQueue()
+
+    def read() -> None:
+        while wanted.get():
+            try:
+                answers.put(next(call))
+            except BaseException as error:  # noqa: BLE001 - it is raised where the message is awaited
+                answers.put(_End(error))
+                return
+
+    threading.Thread(target=read, name="fluss-tiering-stream", daemon=True).start()
     try:
         while True:
-            try:
-                with time_limit(timeout, call.cancel):
-                    message = next(call)
-            except StopIteration:
+            wanted.put(True)
+            answer = _answer_in(answers, timeout, call)
+            if not isinstance(answer, _End):
+                yield answer
+            elif isinstance(answer.error, StopIteration):
                 return
-            yield message
+            else:
+                raise answer.error
     finally:
+        wanted.put(False)
         call.cancel()
+
+
+def _answer_in(answers: SimpleQueue[MessageT], timeout: float, call: _StreamingCall[Any]) -> MessageT:
+    with suppress(Empty):
+        return answers.get(timeout=timeout)
+    call.cancel()
+    try:
+        return answers.get(timeout=_CANCELLATION_S)
+    except Empty:
+        raise FlussTieringError(
+            ErrorCode.UNAVAILABLE,
+            f"the tiering server sent nothing for {timeout:g} s: it may be overloaded or stopped; look at its log and "
+            "try again",
+        ) from None
 
 
 def write_rows(

@@ -55,7 +55,8 @@ class TieringStats:
 
     Attributes:
         rows: The number of changes that the round took into the lake: rows that were appended, inserted or updated,
-            and rows that were deleted. Each of several changes of one key counts, although only the last one is written.
+            and rows that were deleted. Each of several changes of one key counts, although only the last one is
+            written.
         bytes: The size of the files that the round wrote, in bytes.
         files: The number of files that the round wrote.
         lake_snapshot_id: The lake snapshot that the round committed; None for an empty round, which commits nothing.

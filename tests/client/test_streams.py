@@ -1,0 +1,139 @@
+"""Streams of the server that end, or that stay silent: whoever reads them always hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from fluss_tiering.api.v1 import kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
+from fluss_tiering.client import AsyncTieringClient, TieringClient, channel, streams
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableBucket, TablePath
+
+WAIT_S = 120
+"""Only a test that fails waits so long."""
+
+METHODS = {
+    f"/{service.full_name}/{method.name}": method
+    for module in (kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+
+READ_BY: dict[str, Callable[[TieringClient], Iterator[object]]] = {
+    "WatchTieringStatuses": lambda client: client.watch_tiering_statuses(),
+    "FetchLog": lambda client: client.fetch_log(TableBucket(1, 0), 0, 1),
+    "FetchKvSnapshot": lambda client: client.fetch_kv_snapshot(TableBucket(1, 0), 1, None, None),
+}
+
+
+def test_no_stream_is_repeated_by_grpc() -> None:
+    options = dict(channel.CHANNEL_OPTIONS)
+    config = json.loads(str(options["grpc.service_config"]))
+    without, repeated = config["methodConfig"]
+    assert "retryPolicy" not in without
+    assert repeated["name"] == [{}]
+    names = {f"/{each['service']}/{each['method']}" for each in without["name"]}
+    assert names <= METHODS.keys()
+    received = {name for name, method in METHODS.items() if method.server_streaming}
+    assert received <= names
+    assert {name.rpartition("/")[2] for name in received if not METHODS[name].client_streaming} == READ_BY.keys()
+
+
+@contextmanager
+def going_away(method: str) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Run a server that takes a stream, and yield its address and what makes it refuse the stream and end."""
+    seen, go = threading.Event(), threading.Event()
+
+    def answer(_request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        seen.set()
+        go.wait(WAIT_S)
+        context.abort(grpc.StatusCode.UNAVAILABLE, "no longer the active server")
+        yield b""
+
+    _, service, name = method.split("/")
+    server = grpc.server(ThreadPoolExecutor(8))
+    handlers = {name: grpc.unary_stream_rpc_method_handler(answer)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+
+    def end() -> None:
+        assert seen.wait(WAIT_S)
+        go.set()
+        # Whoever tries again finds nobody.
+        server.stop(0).wait(WAIT_S)
+
+    try:
+        yield f"127.0.0.1:{port}", end
+    finally:
+        go.set()
+        server.stop(0)
+
+
+def method_named(name: str) -> str:
+    (method,) = (each for each in METHODS if each.endswith(f"/{name}"))
+    return method
+
+
+@pytest.mark.parametrize("name", READ_BY)
+def test_a_reader_hears_that_the_server_refused_its_stream_and_ended(name: str) -> None:
+    failed: list[FlussTieringError] = []
+
+    def read() -> None:
+        try:
+            with TieringClient(address, timeout=2 * WAIT_S) as client:
+                next(READ_BY[name](client))
+        except FlussTieringError as error:
+            failed.append(error)
+
+    with going_away(method_named(name)) as (address, end):
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        end()
+        reader.join(WAIT_S)
+    (error,) = failed
+    assert error.code is ErrorCode.UNAVAILABLE
+    assert "no longer the active server" in error.message
+
+
+async def test_an_asyncio_reader_hears_it_too() -> None:
+    with going_away(method_named("WatchTieringStatuses")) as (address, end):
+        async with AsyncTieringClient(address, timeout=2 * WAIT_S) as client:
+            first = asyncio.ensure_future(anext(client.watch_tiering_statuses([TablePath("db", "t")])))
+            await asyncio.to_thread(end)
+            with pytest.raises(FlussTieringError, match="no longer the active server") as failed:
+                await asyncio.wait_for(first, WAIT_S)
+    assert failed.value.code is ErrorCode.UNAVAILABLE
+
+
+class Silent:
+    """A call of gRPC that nothing ends, not even its cancellation."""
+
+    def __init__(self) -> None:
+        self.cancelled = 0
+        self._never = threading.Event()
+
+    def __next__(self) -> Any:
+        self._never.wait()
+
+    def cancel(self) -> bool:
+        self.cancelled += 1
+        return True
+
+
+def test_a_stream_that_grpc_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_CANCELLATION_S", 0.1)
+    call = Silent()
+    with pytest.raises(FlussTieringError, match=r"sent nothing for 0\.1 s") as failed:
+        next(streams.messages(call, 0.1))
+    assert failed.value.code is ErrorCode.UNAVAILABLE
+    assert call.cancelled
