@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from py4j.java_gateway import JavaObject
@@ -11,6 +12,7 @@ from spark_support import Tiering, named, served
 
 from fluss_support import FlussCluster
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.audit.verify import verify_table
 from needs import needs
@@ -162,6 +164,49 @@ def test_a_rollback_is_refused_with_the_statement_that_undoes_it(tiering: Tierin
 
     (statement,) = re.findall(r"CALL .*\)", error)
     tiering.spark.sql(statement)
+    goes_on(tiering, table)
+
+
+def before_the_next_commit(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Do something once, when a round has written its files and is about to commit them."""
+    commit = IcebergTable.commit
+
+    def after(self: IcebergTable, *given: Any, **named: Any) -> int:
+        monkeypatch.setattr(IcebergTable, "commit", commit)
+        do()
+        return commit(self, *given, **named)
+
+    monkeypatch.setattr(IcebergTable, "commit", after)
+
+
+@pytest.mark.parametrize("primary_key", [True, False])
+def test_a_rollback_while_a_round_writes_is_told_with_what_to_do(
+    tiering: Tiering, monkeypatch: pytest.MonkeyPatch, primary_key: bool
+) -> None:
+    table = tiered(tiering, primary_key=primary_key, rounds=3)
+    first = tiering.snapshots(table)[0].snapshot_id
+    catalog = table.lake_catalog_properties["name"]
+    before_the_next_commit(
+        monkeypatch,
+        lambda: tiering.spark.sql(f"CALL {catalog}.system.rollback_to_snapshot('{table.path}', {first})"),
+    )
+    assert "changed by somebody else during the round" in refused(tiering, table)
+    (statement,) = re.findall(r"CALL .*\)", refused(tiering, table))
+    tiering.spark.sql(statement)
+    goes_on(tiering, table)
+
+
+def test_a_round_by_position_whose_table_gets_format_version_3_reads_again_and_commits(
+    tiering: Tiering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tiered(tiering)
+    upgrade = f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('format-version' = '3')"
+    before_the_next_commit(monkeypatch, lambda: tiering.spark.sql(upgrade))
+    tiering.write(table, named([1, 2, 100], "later"))
+    tiering.tier(table)
+    assert "file_format='PUFFIN'" in str(
+        tiering.spark.sql(f"SELECT file_format FROM {tiering.name(table)}.delete_files").collect()
+    )
     goes_on(tiering, table)
 
 

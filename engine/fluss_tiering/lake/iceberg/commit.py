@@ -17,6 +17,7 @@ from typing import Final
 from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.lake.iceberg.content_file import ContentFiles, RowDeltaMethod
+from fluss_tiering.lake.iceberg.deletes import FIRST_WITH_VECTORS
 from fluss_tiering.lake.iceberg.java import (
     JAVA_ERRORS,
     iceberg_class,
@@ -92,7 +93,7 @@ class IcebergCommitter:
             if not isinstance(error, JAVA_ERRORS):
                 raise
             text = java_error_text(error)
-            if is_iceberg(error, "ValidationException") or self._base_is_gone():
+            if is_iceberg(error, "ValidationException") or self._is_outdated(files):
                 raise self._conflict(text) from None
             raise FlussTieringError(
                 ErrorCode.STORAGE, f"could not prepare the commit to the lake table {self._name}: {text}"
@@ -240,11 +241,24 @@ class IcebergCommitter:
             f"{expected}; nothing was committed, the next round starts from what is there now ({failure})",
         )
 
-    def _base_is_gone(self) -> bool:
-        """Return whether the base was expired. This only happens after somebody else has committed on top of it."""
+    def _is_outdated(self, files: Sequence[LakeFile]) -> bool:
+        """Return whether the table is no longer the one for which the files were made.
+
+        The base was expired, which only happens after somebody else has committed on top of it; the table was set back
+        to a snapshot from before the base; or it has another format version, which wants deletion vectors.
+        """
         with lake_errors(f"read the history of the lake table {self._name}"):
             self._table.refresh()
-            return self._base is not None and self._table.snapshot(self._base) is None
+            if int(self._table.operations().current().formatVersion()) >= FIRST_WITH_VECTORS and any(
+                file.content is FileContent.POSITION_DELETES and file.vector is None for file in files
+            ):
+                return True
+            if self._base is None:
+                return False
+            current = self._table.currentSnapshot()
+            return current is None or not iceberg_class(self._jvm, "util.SnapshotUtil").isAncestorOf(
+                self._table, current.snapshotId(), self._base
+            )
 
     def _find(self, commit_id: str) -> int | None:
         """Return the newest snapshot after the base that carries the commit id."""
