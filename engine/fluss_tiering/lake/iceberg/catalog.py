@@ -33,7 +33,7 @@ from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, 
 from fluss_tiering.model.error_text import is_hidden, mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.table_options import LAKE_TABLE_PREFIX
+from fluss_tiering.model.table_options import LAKE_TABLE_NAME, LAKE_TABLE_PREFIX
 
 _IDENTITY: Final = frozenset({"type", "catalog-impl", "uri", "warehouse"})
 """The properties that decide which tables a catalog holds."""
@@ -226,6 +226,12 @@ class IcebergCatalogs:
             # Somebody else may have created the table meanwhile, which is told by several exceptions.
             if catalog.tableExists(identifier):
                 return catalog.loadTable(identifier)
+            if is_iceberg(error, "AlreadyExistsException"):
+                raise FlussTieringError(
+                    ErrorCode.LAKE_TABLE_MISMATCH,
+                    f"the lake catalog has a view with the name {table.lake_path} of the lake table: drop or rename "
+                    f"the view, or drop the table and create it with the option {LAKE_TABLE_NAME.key}",
+                ) from None
             version = table_properties(table.descriptor).get(_FORMAT_VERSION)
             if version is not None and _is_refused_request(error):
                 raise FlussTieringError(
