@@ -97,7 +97,8 @@ class SqlTieringStore:
                 ErrorCode.INVALID_REQUEST,
                 f"{self._database.name} belongs to the storage at {bound[0].location} ({bound[0].storage_id}), not to "
                 f"{location} ({storage_id or 'without an id'}): its epochs, leases and offsets belong to other tables; "
-                "start the server with that storage, or with a database of its own",
+                "start the server with that storage, or with a database of its own; docs/how-to/restore.md says how a "
+                "copied database is bound to a copied folder",
             )
         return bool(bound)
 
