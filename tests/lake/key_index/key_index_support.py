@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
+import pytest
 
 from fluss_tiering.lake.key_index import Entries, Hashes, KeyIndex, Matches, Place
+from fluss_tiering.lake.key_index import index as index_module
 
 TABLE = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 PLACE = Place(TABLE, 3)
@@ -55,7 +57,12 @@ def found_rows(matches: Matches, queries: int) -> list[list[Row]]:
 
 
 def assert_finds(index: KeyIndex, files: dict[str, Sequence[Key]], live: Collection[str], keys: Iterable[Key]) -> None:
+    """Ask an index in both ways: by the fences of its blocks, and by all blocks."""
     asked = list(keys)
     expected = rows_of(files, live)
-    found = found_rows(index.find(hashes_of(asked), live), len(asked))
-    assert found == [expected.get(key, []) for key in asked]
+    for keys_of_a_block in (0, 1 << 40):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(index_module, "_DENSE", keys_of_a_block)
+            patched.setattr(index_module, "_BLOCKS_AT_ONCE", 2)
+            found = found_rows(index.find(hashes_of(asked), live), len(asked))
+        assert found == [expected.get(key, []) for key in asked]

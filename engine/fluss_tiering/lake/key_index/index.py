@@ -20,6 +20,10 @@ from fluss_tiering.lake.key_index.store import IndexStore
 _QUERIES_AT_ONCE: Final = 1 << 14
 """How many keys are looked up in a run at once. Their blocks take some 11 MB."""
 _PAIRS_AT_ONCE: Final = 1 << 14
+_BLOCKS_AT_ONCE: Final = 1 << 13
+"""How many blocks are compared at once if all of a run are. They take some 6 MB."""
+_DENSE: Final = 2
+"""If there is a key for each so many blocks of a run, all blocks are read, which is faster than to choose some."""
 _POSITION_BITS: Final = 40
 """The number of a file, of which there are some thousands, has the other bits."""
 _NOTHING: Final = np.empty((3, 0), np.int64)
@@ -86,7 +90,8 @@ class KeyIndex:
     def find(self, hashes: Hashes, live: Collection[str]) -> Matches:
         """Return all rows of live data files whose keys have these hashes, also those that are deleted by position.
 
-        It reads about 0.7 kB of each run for each hash, and 4 kB for each 32,768 entries among which a hash is.
+        It reads about 0.7 kB of each run for each hash, and 4 kB for each 32,768 entries among which a hash is. For
+        many hashes it reads the whole run, which is at most 1.4 kB for each hash.
 
         Args:
             hashes: The hashes of keys. A hash that occurs twice has its matches twice.
@@ -104,7 +109,8 @@ class KeyIndex:
             mapped = [numbers.get(path, -1) if self._owners[path] is run else -1 for path in run.files]
             parts = [_NOTHING]
             if run.entries and max(mapped) >= 0:
-                parts += _found_in(self._store, run, ordered, np.array(mapped, np.int64))
+                find = _found_in_all if _DENSE * len(ordered) >= run.blocks else _found_in
+                parts += find(self._store, run, ordered, np.array(mapped, np.int64))
             return np.concatenate(parts, axis=1)
 
         found = self._store.map(found_in, self._runs)
@@ -139,6 +145,29 @@ def _found_in(store: IndexStore, run: Run, hashes: Hashes, mapped: Int64s) -> It
             files = mapped[files]
             alive = files >= 0
             yield np.stack([found[alive] + start, files[alive], positions[alive]])
+
+
+def _found_in_all(store: IndexStore, run: Run, hashes: Hashes, mapped: Int64s) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield what `_found_in` yields, for so many hashes that about each block has one: all blocks are compared."""
+    for first in range(0, run.blocks, _BLOCKS_AT_ONCE):
+        blocks = run.read_blocks(store, np.arange(first, min(first + _BLOCKS_AT_ONCE, run.blocks)))
+        filled = slice(run.entries - first * BLOCK_ENTRIES)
+        high = blocks["high"].reshape(-1)[filled]
+        low, files, positions = (blocks[name].reshape(-1) for name in ("low", "file", "position"))
+        first_query = int(np.searchsorted(hashes.high, high[0], "left"))
+        last_query = int(np.searchsorted(hashes.high, high[-1], "right"))
+        for start in range(first_query, last_query, _QUERIES_AT_ONCE):
+            part = hashes.slice(start, min(start + _QUERIES_AT_ONCE, last_query))
+            queries, entries = np.arange(len(part)), np.searchsorted(high, part.high, "left")
+            while len(queries):
+                equal = high[entries] == part.high[queries]
+                queries, entries = queries[equal], entries[equal]
+                numbers = mapped[files[entries]]
+                alive = (low[entries] == part.low[queries]) & (numbers >= 0)
+                yield np.stack([queries[alive] + start, numbers[alive], positions[entries[alive]].astype(np.int64)])
+                # The next entry may have the same hash: a row of another data file.
+                more = entries + 1 < len(high)
+                queries, entries = queries[more], entries[more] + 1
 
 
 def _candidates(store: IndexStore, run: Run, wanted: UInt32s) -> tuple[Int64s, Int64s]:
