@@ -75,5 +75,8 @@ def test_a_view_that_has_the_name_of_a_lake_table_is_told(spark: Any, tmp_path: 
     view.withQuery("spark", "SELECT 1").create()
     with pytest.raises(FlussTieringError) as refused:
         catalogs.open_table(table)
-    assert refused.value.code is ErrorCode.STORAGE
-    assert "View with same name already exists: db.t" in refused.value.message
+    assert refused.value.code is ErrorCode.LAKE_TABLE_MISMATCH
+    assert "the lake catalog has a view with the name db.t of the lake table" in refused.value.message
+    assert "drop or rename the view" in refused.value.message
+    catalog.dropView(identifier)
+    assert catalogs.open_table(table).base() is None

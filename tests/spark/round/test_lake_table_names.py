@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -14,8 +13,6 @@ from spark_support import Tiering, named, served
 from engine_support import descriptor, new_path
 from fluss_support import FlussCluster
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
-from fluss_tiering.lake.iceberg.layout import schema_json
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.audit.clean import clean_table
@@ -32,24 +29,6 @@ from needs import needs
 def make(tiering: Tiering, **names: str) -> TableInfo:
     options = {f"table.datalake.{key}-name": name for key, name in names.items()}
     return tiering.client.create_table(new_path(), descriptor(properties=options))
-
-
-def test_a_view_of_the_name_is_told(tiering: Tiering) -> None:
-    table = make(tiering)
-    tiering.write(table, named([1], "first"))
-    # The session has no SQL for it.
-    catalog, identifier = IcebergCatalogs(tiering.spark)._located(table)
-    tiering.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.lake_catalog_properties['name']}.{table.path.database}")
-    schema = iceberg_class(jvm_of(tiering.spark), "SchemaParser").fromJson(json.dumps(schema_json(table.descriptor)))
-    view = catalog.buildView(identifier).withSchema(schema).withDefaultNamespace(identifier.namespace())
-    view.withQuery("spark", "SELECT 1 AS id").create()
-    (result,) = tiering.tier_all(table)
-    assert result.error is not None
-    assert f"the lake catalog has a view with the name {table.path}" in result.error
-    assert "drop or rename the view" in result.error
-    catalog.dropView(identifier)
-    tiering.client.resume_tables([table.path])
-    tiering.tier(table)
 
 
 @pytest.mark.sampled(1)
