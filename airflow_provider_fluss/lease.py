@@ -36,8 +36,8 @@ def lease_id(dag_id: str, run_id: str, task_id: str, table_ids: Iterable[int], m
 
     The id depends on the table ids, because the same index of a mapped task can mean another table after a clear. It
     depends on the map index too, because two instances may name the same tables: each has a lease of its own then, so
-    that neither ends the attempt of the other. The id begins with the DAG id, for people who list leases. It ends with
-    a digest that tells leases apart. The id is always shorter than 100 characters.
+    that neither ends the attempt of the other. The id begins with `airflow-` and the DAG id, for people who list
+    leases. It ends with a digest that tells leases apart. The id is always shorter than 100 characters.
 
     Args:
         dag_id: The id of the DAG.

@@ -336,6 +336,11 @@ def value_of_own(properties: Mapping[str, str], option: TableOption) -> str | No
     return properties.get(option.key, properties.get(CUSTOM_PREFIX + option.key))
 
 
+def delete_files_of(properties: Mapping[str, str]) -> str:
+    """Return how rounds of a table delete rows by its option `LAKE_DELETE_FILES`: one of `DELETE_FILES`."""
+    return (value_of_own(properties, LAKE_DELETE_FILES) or LAKE_DELETE_FILES.default).lower()
+
+
 def is_set(properties: Mapping[str, str], option: TableOption) -> bool:
     """Return whether an option whose value is true or false is true among a table's properties.
 

@@ -9,6 +9,7 @@ import typer
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.lake.derived_options import with_options
+from fluss_tiering.cli.lake.kept_snapshots import print_kept
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.spark.maintenance_options import ExpireOptions
@@ -74,11 +75,8 @@ def _print(found: list[Expiry]) -> None:
         ),
         empty="The expiry failed for every table.",
     )
-    from fluss_tiering.spark.maintenance.words import kept_text  # noqa: PLC0415 - Spark, for this command only
-
     for each in found:
-        if each.needed:
-            output.print_sentence(f"{each.path}: {kept_text(each.needed)}")
+        print_kept(each.path, each.needed)
     output.print_errors((str(each.path), each.error) for each in found if each.error)
 
 

@@ -19,7 +19,7 @@ from fluss_tiering.model.error_text import MASK, is_hidden
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import is_switched_on, nothing_tiered
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.table_options import LAKE_DELETE_FILES, value_of_own
+from fluss_tiering.model.table_options import LAKE_DELETE_FILES, delete_files_of
 from fluss_tiering.spark.submit import conf_arguments, spark_conf
 
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
@@ -63,8 +63,7 @@ def lake_conf(
             )
         elif not is_tiered and reader is not Reader.DUCKDB:
             output.print_warning(f"{table}: {nothing_tiered(info).message}")
-    deletes = value_of_own(info.descriptor.properties, LAKE_DELETE_FILES) or LAKE_DELETE_FILES.default
-    if reader is Reader.PYICEBERG and deletes.lower() == "equality":
+    if reader is Reader.PYICEBERG and (deletes := delete_files_of(info.descriptor.properties)) == "equality":
         output.print_warning(
             f"{table}: its rounds write equality deletes, which PyIceberg does not read: "
             f"{LAKE_DELETE_FILES.key} is {deletes!r}. Set it to position with `fluss-tiering tables alter`, and "

@@ -11,6 +11,7 @@ import typer
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.lake.derived_options import with_options
+from fluss_tiering.cli.lake.kept_snapshots import print_kept
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import FlussTieringError
@@ -155,7 +156,7 @@ def _print_plans(plans: Mapping[TablePath, Plan | None], *, empty: str) -> None:
         ),
         empty=empty,
     )
-    from fluss_tiering.spark.maintenance.words import kept_text, merge_text  # noqa: PLC0415 - Spark, for this command only
+    from fluss_tiering.spark.maintenance.words import merge_text  # noqa: PLC0415 - Spark, for this command only
 
     for path, plan in plans.items():
         if plan is not None and plan.merges:
@@ -163,8 +164,8 @@ def _print_plans(plans: Mapping[TablePath, Plan | None], *, empty: str) -> None:
         if plan is not None and plan.groups_left:
             left = counted(plan.groups_left, "more group")
             output.print_sentence(f"{path}: beyond --max-bytes, {left} of files would be worth rewriting")
-        if plan is not None and plan.expirable.needed:
-            output.print_sentence(f"{path}: {kept_text(plan.expirable.needed)}")
+        if plan is not None:
+            print_kept(path, plan.expirable.needed)
         if plan is not None and plan.note:
             output.print_sentence(f"{path}: {plan.note}")
 
@@ -217,11 +218,9 @@ def _print(found: list[Maintenance]) -> None:
         if any(each.error for each in found)
         else "There is no lake table to maintain.",
     )
-    from fluss_tiering.spark.maintenance.words import kept_text  # noqa: PLC0415 - Spark, for this command only
-
     for each in found:
-        if each.plan is not None and each.plan.expirable.needed:
-            output.print_sentence(f"{each.path}: {kept_text(each.plan.expirable.needed)}")
+        if each.plan is not None:
+            print_kept(each.path, each.plan.expirable.needed)
     output.print_errors((str(each.path), each.error) for each in found if each.error)
 
 

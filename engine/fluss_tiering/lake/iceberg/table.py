@@ -47,7 +47,7 @@ from fluss_tiering.lake.protocol import (
 from fluss_tiering.lake.shared_folder import local_path, require_seen
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
-from fluss_tiering.model.table_options import LAKE_DELETE_FILES, value_of_own
+from fluss_tiering.model.table_options import delete_files_of
 
 _SYSTEM_TYPES: Final = {
     BUCKET_COLUMN: pa.int32(),
@@ -262,8 +262,8 @@ class IcebergTable:
 
     @property
     def _deletes_by_position(self) -> bool:
-        option = value_of_own(self._table.descriptor.properties, LAKE_DELETE_FILES) or LAKE_DELETE_FILES.default
-        return bool(self._table.descriptor.primary_key) and option.lower() == "position" and self._by_bucket
+        descriptor = self._table.descriptor
+        return bool(descriptor.primary_key) and delete_files_of(descriptor.properties) == "position" and self._by_bucket
 
     def live_files(self, places: Collection[LakePlace]) -> Mapping[LakePlace, Sequence[LiveDataFile]]:
         """Return the data files that the base has of some places: see `LakeTable`.

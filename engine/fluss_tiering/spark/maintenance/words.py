@@ -58,16 +58,6 @@ def _merge(plan: Plan) -> str:
     return f"merge {counted(plan.deletes_to_merge, 'position delete file')}, for about {plan.fewer_deletes:,} fewer"
 
 
-def kept_text(needed: int) -> str:
-    """Return why old snapshots are not expired.
-
-    Args:
-        needed: How many are kept.
-    """
-    kept = "1 old snapshot is" if needed == 1 else f"{needed:,} old snapshots are"
-    return f"{kept} kept for Fluss's readers or for recovery"
-
-
 def done_text(done: Maintenance) -> str:
     """Return what maintenance has done, in which time."""
     if done.was_never_tiered:
