@@ -1,4 +1,4 @@
-"""The provider's example DAGs, as this example and the tests run them."""
+"""The DAGs of the folder `dags`, as this example and the tests run them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-import airflow_provider_fluss
-
-EXAMPLE_DAGS: Final = Path(airflow_provider_fluss.__file__).parent / "example_dags"
+EXAMPLE_DAGS: Final = Path(__file__).resolve().parents[2] / "dags"
 _SCHEDULE: Final = re.compile(r'^    schedule="[^"]+",$', re.MULTILINE)
 
 

@@ -66,11 +66,14 @@ def test_the_engines_source_archive_holds_what_its_wheel_is_built_from(dist, che
     assert in_source_archive(dist, ENGINE).keys() == expected | {".gitignore", "PKG-INFO"}
 
 
-def test_the_providers_packages_hold_the_provider_alone(dist, checkout):
-    provider = files_below(checkout, PROVIDER)
-    assert without_dist_info(in_wheel(dist, PROVIDER)) == provider
+def test_the_providers_packages_hold_the_provider_and_its_example_dags(dist, checkout):  # E40
+    provider, dags = files_below(checkout, PROVIDER), files_below(checkout, "dags")
+    assert len(dags) == 4
+    # Airflow looks for the example DAGs of a provider in this folder of its package.
+    examples = {name.replace("dags/", f"{PROVIDER}/example_dags/") for name in dags}
+    assert without_dist_info(in_wheel(dist, PROVIDER)) == provider | examples
     beside = {".gitignore", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
-    assert in_source_archive(dist, PROVIDER).keys() == provider | beside
+    assert in_source_archive(dist, PROVIDER).keys() == provider | dags | beside
 
 
 @pytest.mark.parametrize("package", [ENGINE, PROVIDER])

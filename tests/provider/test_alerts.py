@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_names import dag_bag
 
-import airflow_provider_fluss
 from airflow_provider_fluss.alerts import alerts
+from examples.flights.example_dags import EXAMPLE_DAGS
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringState, TieringStatus
 
@@ -55,7 +53,7 @@ def test_a_failed_table_that_is_tried_again_raises_no_alert_and_a_parked_one_doe
 def test_the_dag_fails_with_the_tables_that_are_parked_and_not_with_interrupted_ones(
     client, new_table, acquire, driver
 ):
-    path = Path(airflow_provider_fluss.__file__).parent / "example_dags" / "example_fluss_watch.py"
+    path = EXAMPLE_DAGS / "example_fluss_watch.py"
     bag = dag_bag(path)
     look = bag.dags["fluss_watch"].get_task("look").python_callable
     parked, interrupted = new_table(), new_table()

@@ -14,15 +14,14 @@ from airflow_names import DagBag, DagSerialization, dag_bag
 
 import airflow_provider_fluss
 from airflow_provider_fluss.callbacks import release_lease_on_failure
-from examples.flights.example_dags import copy_without_schedules
+from examples.flights.example_dags import EXAMPLE_DAGS, copy_without_schedules
 
-DAGS = Path(airflow_provider_fluss.__file__).parent / "example_dags"
-FILES = sorted(DAGS.glob("example_*.py"))
+FILES = sorted(EXAMPLE_DAGS.glob("example_*.py"))
 
 
 @pytest.fixture(scope="module")
 def bag() -> DagBag:
-    return dag_bag(DAGS)
+    return dag_bag(EXAMPLE_DAGS)
 
 
 def test_dags_import_and_serialize(bag):
@@ -36,7 +35,7 @@ def test_dags_import_and_serialize(bag):
 
 
 def test_each_example_is_a_file_that_airflow_finds():
-    assert {path.name for path in DAGS.glob("*.py")} == {"__init__.py", *(path.name for path in FILES)}
+    assert {path.name for path in EXAMPLE_DAGS.glob("*.py")} == {path.name for path in FILES}
     assert {path.stem.removeprefix("example_") for path in FILES} == {
         "fluss_lake_maintenance",
         "fluss_tiering",
@@ -48,10 +47,13 @@ def test_each_example_is_a_file_that_airflow_finds():
 @pytest.mark.skipif(
     not hasattr(manager, "_add_provider_example_dags_to_bundle"), reason="this Airflow shows its own examples alone"
 )
-def test_airflow_shows_the_examples_if_it_is_to_load_examples(monkeypatch):
+def test_airflow_shows_the_examples_if_it_is_to_load_examples(monkeypatch, tmp_path):
+    # The wheel has the folder `dags` here; see tests/packaging/test_packages.py.
+    (tmp_path / "example_dags").symlink_to(EXAMPLE_DAGS)
+    monkeypatch.setattr(airflow_provider_fluss, "__path__", [str(tmp_path)])
     monkeypatch.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "True")
     (bundle,) = [each for each in manager.DagBundlesManager().get_all_dag_bundles() if "fluss" in each.name]
-    assert Path(bundle.path) == DAGS
+    assert Path(bundle.path).resolve() == EXAMPLE_DAGS
 
 
 def test_copies_without_schedules_are_the_same_but_for_them(bag, tmp_path):

@@ -6,13 +6,12 @@ import json
 import pkgutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import airflow_provider_fluss
+from examples.flights.example_dags import EXAMPLE_DAGS
 
-DAGS = Path(airflow_provider_fluss.__file__).parent / "example_dags"
 HEAVY = ("grpc", "google.protobuf", "pyspark", "pyarrow", "numpy", "fluss_tiering.client", "fluss_tiering.api")
 
 
@@ -31,7 +30,7 @@ def test_provider_modules_are_light():
 
 @pytest.mark.sampled(1)
 @pytest.mark.system
-@pytest.mark.parametrize("path", sorted(DAGS.glob("example_*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(EXAMPLE_DAGS.glob("example_*.py")), ids=lambda path: path.name)
 def test_dag_files_are_light_and_touch_nothing_when_parsed(path):
     # Any connection or socket that a parse opens ends it.
     parse = f"""
