@@ -345,6 +345,34 @@ def test_custom_properties_and_properties_of_the_lake_are_kept(command, table): 
     assert command("tables", "alter", table, "--set", "table.datalake.format=paimon").refuses(2, "ICEBERG")
 
 
+def test_secrets_of_options_are_never_shown(command, client, table):  # E24
+    secrets = {
+        "table.datalake.iceberg.jdbc.password": "hunter2",
+        "table.datalake.iceberg.s3.secret-access-key": "hunter2",
+        "table.datalake.iceberg.header.Authorization": "Basic aHVudGVyMg hunter2",
+        "table.datalake.iceberg.adls.connection-string.lake": "AccountName=lake;AccountKey=hunter2",
+        "table.datalake.iceberg.uri": "jdbc:postgresql://lake:hunter2@db/catalog",
+        "table.datalake.iceberg.warehouse": "s3://lake:hunter2@bucket/lake",
+        "my.api-key": "hunter2",
+    }
+    options = [text for key, value in secrets.items() for text in ("-p", f"{key}={value}")]
+    assert command("tables", "create", table, "-c", "id BIGINT", *options, "-p", "owner.team=a").code == 0
+    shown = [
+        command("tables", "describe", table),
+        command("tables", "describe", table, "--json"),
+        command("tables", "list", "--json"),
+        command("tables", "alter", table, "--set", "my.password=hunter2"),
+        command("tables", "alter", table, "--set", "my.password=hunter2", "--set", "my.password=hunter22"),
+    ]
+    for answer in shown:
+        assert "hunter2" not in answer.out + answer.err
+    (described,) = json.loads(shown[1].out)
+    assert described["properties"]["my.api-key"] == "***"
+    assert described["properties"]["table.datalake.iceberg.uri"] == "jdbc:postgresql://lake:***@db/catalog"
+    assert described["properties"]["owner.team"] == "a"
+    assert client.get_tables([TablePath.parse(table)])[0].descriptor.properties["my.api-key"] == "hunter2"
+
+
 @pytest.mark.parametrize("key", ["iceberg.x", "absent", "table.datalake.max-round-duration"])
 def test_only_an_option_that_is_set_is_reset(command, client, table, key):
     command("tables", "create", table, "-c", "id BIGINT", "-p", "owner.team=a")

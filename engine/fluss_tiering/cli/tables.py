@@ -20,6 +20,7 @@ from fluss_tiering.cli.common.security import about_nothing
 from fluss_tiering.cli.lake import lake_place
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.lake.names import catalog_name
+from fluss_tiering.model.error_text import mask_secrets, masked_options
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import is_switched_on
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, partition_name
@@ -384,7 +385,7 @@ def _key_parts(info: TableInfo, name: str) -> str:
 
 
 def _options(info: TableInfo) -> list[list[str]]:
-    properties = sorted(info.descriptor.properties.items())
+    properties = sorted(masked_options(info.descriptor.properties).items())
     return [[output.text_cell(key), output.text_cell(value)] for key, value in properties]
 
 
@@ -399,9 +400,10 @@ def _key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, value in (_key_value(option, each) for each in texts):
         if key in found:
+            first, second = (masked_options({key: each})[key] for each in (found[key], value))
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
-                f"{option} sets {key!r} twice, to {found[key]!r} and to {value!r}: expected each key once",
+                f"{option} sets {key!r} twice, to {first!r} and to {second!r}: expected each key once",
             )
         found[key] = value
     return found
@@ -432,8 +434,9 @@ def _lake_text(info: TableInfo, folder: str | None, *, is_tiered: bool) -> str:
         return f"Lake table: none yet. The first round makes {place}{off}."
     if folder is not None:
         return f"Lake table: {place}, in the folder {folder}."
-    warehouse = f" The warehouse of the catalog is {catalog['warehouse']}." if "warehouse" in catalog else ""
-    return f"Lake table: {place}. Its folder is known to the catalog.{warehouse}"
+    warehouse = mask_secrets(catalog.get("warehouse", ""))
+    told = f" The warehouse of the catalog is {warehouse}." if warehouse else ""
+    return f"Lake table: {place}. Its folder is known to the catalog.{told}"
 
 
 def _lake_json(info: TableInfo) -> dict[str, object]:
@@ -458,6 +461,6 @@ def _as_json(info: TableInfo) -> dict[str, object]:
         "partition_keys": list(descriptor.partition_keys),
         "auto_increment_columns": list(descriptor.auto_increment_columns),
         "num_buckets": descriptor.num_buckets,
-        "properties": dict(descriptor.properties),
+        "properties": masked_options(descriptor.properties),
         "created_time": output.iso_time(info.created_time),
     }

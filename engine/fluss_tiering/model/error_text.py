@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 MASK: Final = "***"
 """What stands in place of a secret."""
 
-# Names that hold secrets in the settings of Hadoop, Iceberg, JDBC, SASL and clouds.
 _WORDS: Final = (
-    "passw(?:or)?d | passphrase | pwd | secret | token | credentials? | signature "
-    "| (?:api|access|account|private|encryption)[_.-]?key"
+    "passw(?:or)?d|passphrase|pwd|secret|token|credential|signature"
+    "|(?:access|account|api|decryption|encryption|private|sse)[._-]?key"
 )
-_NAMES_SECRET: Final = re.compile(_WORDS, re.IGNORECASE | re.VERBOSE)
+SECRET_NAMES: Final = f"{_WORDS}|authorization|connection-string"
+"""A pattern of the names that hold secrets in the settings of Hadoop, Iceberg, JDBC, SASL and clouds, in any case.
+
+Python and Java read it alike. Texts also speak of an authorization or of a connection without telling a secret.
+"""
+_NAMES_SECRET: Final = re.compile(SECRET_NAMES, re.IGNORECASE)
 # The first group is the name, the second is the text between name and value, and the third is the value, which may be
 # quoted.
 _ASSIGNMENT: Final = re.compile(
@@ -77,6 +82,11 @@ def harmless(text: str) -> str:
 def names_secret(key: str) -> bool:
     """Return whether the name of a setting says that its value is a secret."""
     return _NAMES_SECRET.search(key) is not None
+
+
+def masked_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options as they may be shown: without the values whose names tell of a secret, and without passwords."""
+    return {key: MASK if names_secret(key) else mask_secrets(value) for key, value in options.items()}
 
 
 def clean_error(text: str, max_chars: int) -> str:

@@ -9,23 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from fluss_tiering.model.error_text import SECRET_NAMES
+
 REDACTION: Final = "spark.redaction.regex"
 """Spark's setting: a value is masked if this is found in its name or in itself."""
-SECRETS: Final = "|".join(
-    (
-        "(?i)secret",
-        "passw(or)?d",
-        "passphrase",
-        "pwd",
-        "token",
-        "credential",
-        "authorization",
-        "signature",
-        "connection-string",
-        "(access|account|private|api|sse|encryption|decryption)[._-]?key",
-        "://[^/@ ]*:[^/@ ]+@",
-    )
-)
+SECRETS: Final = f"(?i){SECRET_NAMES}|://[^/@ ]*:[^/@ ]+@"
 """Spark's own pattern, and what Iceberg's catalogs and stores call their secrets, and passwords in URLs."""
 
 
