@@ -9,7 +9,7 @@ from typing import Final, cast
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from fluss_tiering.cli.common import help_words
+from fluss_tiering.cli.common import examples, help_words
 from fluss_tiering.cli.main import app
 from markdown_text import table
 
@@ -37,9 +37,10 @@ catalog for Spark and PyIceberg all the same, with a warning. For DuckDB there i
 
 ## Global options
 
-These are options of `{_PROGRAM}` itself and stand before the command: `{_PROGRAM} --token-file FILE status`. A server
-that asks who calls needs a token or a client certificate: see [Secure the server](../how-to/secure-the-server.md). A
-token itself is never an option, since all users of a machine can read command lines.
+These are options of `{_PROGRAM}` itself and stand before the command. Those of the connection may also stand behind a
+command that has `--server`: `{_PROGRAM} status --server HOST:PORT --token-file FILE`. A server that asks who calls
+needs a token or a client certificate: see [Secure the server](../how-to/secure-the-server.md). A token itself is never
+an option, since all users of a machine can read command lines.
 """
 
 
@@ -59,6 +60,8 @@ def _commands(command: TyperGroup | TyperCommand, names: tuple[str, ...]) -> Ite
     usage = " ".join([_PROGRAM, name, "[OPTIONS]", *arguments])
     yield f"\n## {name}\n\n{_text(command)}\n\n```text\n{usage}\n```\n"
     yield _options(command)
+    if shown := examples.of(f"{_PROGRAM} {name}"):
+        yield "\n```bash\n" + "".join(f"{line}\n" for line in shown) + "```\n"
 
 
 def _options(command: TyperGroup | TyperCommand) -> str:
@@ -68,7 +71,8 @@ def _options(command: TyperGroup | TyperCommand) -> str:
 
 def _parameters(command: TyperGroup | TyperCommand) -> list[TyperOption | TyperArgument]:
     # typer keeps the type that it has for both to itself.
-    return cast("list[TyperOption | TyperArgument]", command.params)
+    parameters = cast("list[TyperOption | TyperArgument]", command.params)
+    return [each for each in parameters if not each.hidden]
 
 
 def _text(command: TyperCommand) -> str:

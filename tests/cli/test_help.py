@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 import typer
 
+from fluss_tiering.cli.common.examples import EXAMPLES
 from fluss_tiering.cli.main import app
+from fluss_tiering.client.security import TOKEN_FILE_VARIABLE, VARIABLES
 
 WIDTHS = (80, 100, 160)
 ROOT = typer.main.get_command(app)
@@ -222,6 +225,30 @@ def test_an_option_that_a_command_lacks_is_told_with_what_helps(command, argumen
     answer = command(*arguments)
     assert answer.code == 2
     assert words in told(answer)
+
+
+def test_the_options_of_the_connection_may_stand_behind_the_command(command, server, monkeypatch, tmp_path):  # E37
+    for name in VARIABLES:
+        # What the command puts into the environment goes with the test.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    missing = str(tmp_path / "missing")
+    for before, behind in (([], ["--token-file", missing]), (["--token-file", missing], [])):
+        assert command(*before, "tables", "list", "--server", server.target, *behind).refuses(2, missing)
+        monkeypatch.delenv(TOKEN_FILE_VARIABLE)
+    assert "--token-file" in command("status", "--help").out
+    assert "--token-file" not in command("serve", "--help").out
+
+
+def test_the_examples_are_commands_that_can_be_read():  # E37
+    assert {"tier", "put", "status", "serve", "tables create"} <= EXAMPLES.keys()
+    for name, lines in EXAMPLES.items():
+        for line in "\n".join(lines).replace("\\\n", "").splitlines():
+            called = line.partition("fluss-tiering ")[2].partition(" > ")[0]
+            words = shlex.split(called.removesuffix(")") if "$(" in line else called)
+            names = name.split()
+            assert words[: len(names)] == names, line
+            found(tuple(names)).make_context(name, words[len(names) :])
 
 
 @pytest.mark.parametrize("option", ["--bogus", "--server", "--xy", "-x"])

@@ -481,3 +481,25 @@ def test_an_interrupt_tells_what_was_written(command, client, table, tmp_path, m
     told = f"at least {of_before} of the files before {name}, and {of_file} of {name} itself, were written. A repeat "
     assert told in " ".join(ended.err.split())
     assert log_end(client, table) == 3 * (after + 1)
+
+
+def test_a_mistyped_table_is_told_with_the_nearest_name(command, client, tmp_path):  # E37
+    assert command("tables", "create", "near.customer_orders", "-c", "id BIGINT").code == 0
+    rows = tmp_path / "rows.csv"
+    rows.write_text("id\n1\n")
+    wrong = "near.custmer_orders"
+    for arguments in (
+        ("status", wrong),
+        ("tables", "describe", wrong),
+        ("tables", "drop", wrong),
+        ("put", wrong, rows),
+        ("scan", wrong),
+        ("verify", wrong),
+        ("lake-conf", wrong),
+        ("history", wrong),
+        ("tier", wrong),
+    ):
+        assert command(*arguments).refuses(1, f"{wrong} does not exist", "Did you mean near.customer_orders?")
+    answer = command("status", "elsewhere.payments")
+    assert answer.code == 1
+    assert "Did you mean" not in answer.err

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from fluss_tiering.cli.common import help_words, usage_words
+from fluss_tiering.cli.common import examples, help_words, security, usage_words
+from fluss_tiering.cli.common.near_tables import did_you_mean
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _SAID_BY_OTHERS: Final = frozenset({"A", "A,B", "DURATION", "FOLDER", "SIZE", "[ID@]HOST:PORT"})
@@ -18,11 +19,24 @@ _SAID_BY_OTHERS: Final = frozenset({"A", "A,B", "DURATION", "FOLDER", "SIZE", "[
 
 
 class Command(TyperCommand):
-    """A command."""
+    """A command. One that asks a server takes the options of the connection behind its name, too."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
+        asks_server = any("--server" in each.opts for each in self.params)
+        self._of_connection: list[Any] = security.options() if asks_server else []
+        for each in self._of_connection:
+            # The help of each command would be mostly about these.
+            each.hidden = True
+        self.params += self._of_connection
         name_values(self.params)
+
+    def invoke(self, ctx: Any) -> object:  # noqa: ANN401 - a type that typer keeps to itself
+        """Run the command with the credentials that are given."""
+        if self._of_connection:
+            security.use(**{each.name: ctx.params.pop(each.name) for each in self._of_connection})
+        with did_you_mean(ctx.params):
+            return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type that typer keeps to itself
         """Read the words behind the command.
@@ -65,6 +79,17 @@ class Command(TyperCommand):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        """Write the examples, and which other options may stand here."""
+        if shown := examples.of(ctx.command_path):
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in shown))
+        if self._of_connection:
+            names = ", ".join(max(each.opts, key=len) for each in self._of_connection)
+            program = ctx.command_path.split()[0]
+            formatter.write_paragraph()
+            formatter.write_text(f"Options for a server that asks who calls: {names}. See {program} --help.")
 
 
 class Group(TyperGroup):

@@ -1,6 +1,7 @@
 """The options with which every command proves who calls a server, and knows that it is the right one.
 
-They stand before the command. A token itself is never an option, since all users of a machine can read command lines.
+They stand before the command, or behind it with `--server`. A token itself is never an option, since all users of a
+machine can read command lines.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from typer.core import TyperOption
 
 from fluss_tiering.client import security
 
@@ -59,11 +61,11 @@ TlsKey = Annotated[
 
 def use(
     *,
-    token_file: Path | None,
-    tls: bool | None,
-    tls_ca: Path | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
+    token_file: TokenFile = None,
+    tls: Tls = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
     """Let every client of this process, and of those that it starts, have these credentials.
 
@@ -80,6 +82,13 @@ def use(
             os.environ[variable] = str(path.absolute())
     if tls is not None:
         os.environ[security.TLS_VARIABLE] = "true" if tls else "false"
+
+
+def options() -> list[TyperOption]:
+    """Return the options of `use`, for a command that takes them behind its name."""
+    app = typer.Typer(add_completion=False)
+    app.command()(use)
+    return [each for each in typer.main.get_command(app).params if isinstance(each, TyperOption) and not each.is_eager]
 
 
 def about_nothing(nothing: str, hidden: str) -> str:
