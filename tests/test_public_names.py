@@ -40,6 +40,7 @@ VALUES = [
     "LakeSnapshot",
     "LeaseDrop",
     "LeaseOutcome",
+    "RoundOrigin",
     "StatusChanges",
     "StorageDescription",
     "TableBucket",

@@ -19,6 +19,7 @@ from airflow_provider_fluss.missing_connection import UnreachableConnectionError
 from airflow_provider_fluss.operators.arguments import WrongArgumentError, shown
 from airflow_provider_fluss.operators.submit_log import keep_levels
 from fluss_tiering.model.error_text import mask_secrets
+from fluss_tiering.model.tiering import TASK_VARIABLES
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -109,6 +110,8 @@ class EngineSubmitOperator(SparkSubmitOperator):
             self._archive_folder = tempfile.TemporaryDirectory(prefix="fluss-tiering-")
             self.py_files = str(submit.make_archive(Path(self._archive_folder.name)))
         needed = {**_DEFAULTS, **submit.spark_conf()}
+        if in_cluster:
+            needed |= _named_task(os.environ)
         given: dict[str, Any] = self.conf or {}
         lists = {"spark.jars": self.jars, "spark.jars.packages": self.packages}
         joined = {key: _joined(option, given.get(key), needed.get(key)) for key, option in lists.items()}
@@ -178,6 +181,14 @@ class EngineSubmitOperator(SparkSubmitOperator):
                 f"{program} is not on the PATH of this worker: install Spark, for example by `pip install pyspark`"
             )
         return connection
+
+
+def _named_task(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings with which a driver on YARN or Kubernetes learns which task submitted it, for its rounds."""
+    prefixes = ("spark.yarn.appMasterEnv", "spark.kubernetes.driverEnv")
+    return {
+        f"{prefix}.{name}": environment[name] for prefix in prefixes for name in TASK_VARIABLES if name in environment
+    }
 
 
 def spark_cause(error: Exception) -> str:

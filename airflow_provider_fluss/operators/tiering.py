@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -21,7 +22,7 @@ from airflow_provider_fluss.task_states import CLEARED, KILL_SECONDS, MARKED, Ta
 from airflow_provider_fluss.tier_arguments import ARGUMENTS, option_values
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import LeaseOutcome, TieringState
+from fluss_tiering.model.tiering import MAP_INDEX_VARIABLE, LeaseOutcome, TieringState
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -134,6 +135,8 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             raise
         ti = context["ti"]
         self._key = TaskInstanceKey.of(ti)
+        # Airflow names the rest of the task in the environment of this process, for rounds to keep.
+        os.environ[MAP_INDEX_VARIABLE] = str(self._key.map_index)
         self._is_last_try = ti.try_number > ti.max_tries
         # Airflow gives a cleared task its number of retries once more.
         was_cleared = ti.max_tries > (self.retries or 0)

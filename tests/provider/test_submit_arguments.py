@@ -156,8 +156,15 @@ def test_yarn_in_cluster_mode_needs_no_further_argument(spark, make, context, le
     called = spark("")
     connection = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_CTX_DAG_ID", "tier")
     make(lease).execute(context("submit"))
     assert "--lease-id" in called()
+    # The driver, which runs elsewhere, learns which task submitted it.  # E31
+    assert {
+        "spark.yarn.appMasterEnv.AIRFLOW_CTX_DAG_ID=tier",
+        "spark.yarn.appMasterEnv.AIRFLOW_CTX_MAP_INDEX=-1",
+        "spark.kubernetes.driverEnv.AIRFLOW_CTX_DAG_ID=tier",
+    } <= set(called())
 
 
 @pytest.mark.parametrize(

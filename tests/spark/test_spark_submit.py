@@ -12,6 +12,7 @@ from spark_support import Tiering, named, submit_environment
 
 from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.submit import (
     APPLICATION,
@@ -40,13 +41,27 @@ def test_a_submit_tiers_what_it_can_and_leaves_failures_to_the_status(tiering: T
     )
     arguments = application_arguments(options)
     conf = conf_arguments(spark_conf())
+    # As YARN sets it for the applications that it runs.
+    of_yarn = (
+        f"spark.{application._YARN_FILTER}.param.PROXY_URI_BASES=http://rm:8088/proxy/app,http://rm2:8088/proxy/app"
+    )
 
     submitted = subprocess.run(
         [
             Path(pyspark.__file__).parent / "bin" / "spark-submit",
-            *("--master", "local[2]", *conf, "--conf", "spark.ui.enabled=false", APPLICATION, *arguments),
+            *(
+                "--master",
+                "local[2]",
+                *conf,
+                "--conf",
+                "spark.ui.enabled=false",
+                "--conf",
+                of_yarn,
+                APPLICATION,
+                *arguments,
+            ),
         ],
-        env=submit_environment(),
+        env={**submit_environment(), "AIRFLOW_CTX_DAG_ID": "tier"},
         capture_output=True,
         text=True,
         timeout=200,
@@ -61,6 +76,10 @@ def test_a_submit_tiers_what_it_can_and_leaves_failures_to_the_status(tiering: T
         (good.path, TieringState.TIERED),
         (bad.path, TieringState.FAILED),
     }
+    for each in outcome.rounds:  # E31
+        assert each.origin is not None
+        assert (each.origin.dag_id, each.origin.spark_ui_url) == ("tier", "http://rm:8088/proxy/app")
+        assert each.origin.spark_application_id == each.driver.split()[0]
     assert f"{good.path}: Tiered: 5 rows in 1 file" in output
     assert f"{bad.path}: Failed: rounds cannot write to the lake table" in output
 

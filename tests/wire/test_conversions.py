@@ -36,6 +36,7 @@ from fluss_tiering.model.tiering import (
     HeartbeatAnswer,
     HeartbeatEntry,
     LeaseOutcome,
+    RoundOrigin,
     TieringRound,
     TieringState,
     TieringStats,
@@ -114,6 +115,7 @@ rounds = st.builds(
     st.none() | texts,
     st.none() | stats,
     st.booleans(),
+    origin=st.none() | st.builds(RoundOrigin, texts, texts, texts, st.none() | small, small, texts, texts),
 )
 statuses = st.builds(
     TieringStatus,
@@ -133,6 +135,7 @@ statuses = st.builds(
     st.none() | ids,
     st.none() | ids,
     st.none() | ids,
+    failing_since=st.none() | ids,
 )
 
 

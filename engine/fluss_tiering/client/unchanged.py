@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats, TieringStatus
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, RoundOrigin, TieringStats, TieringStatus
 
 if TYPE_CHECKING:
     from fluss_tiering.client.client import TieringClient
@@ -77,9 +77,10 @@ def finish_unchanged_tables(
         return {}
     lease_id = lease_id or f"fluss-tiering-{uuid.uuid4()}"
     driver = f"no Spark, on {socket.gethostname()}, process {os.getpid()}"
+    origin = RoundOrigin.of_process(os.environ)
     claims = [
         claim
-        for claim in client.claim_tables(unchanged, lease_id, attempt_token, driver)
+        for claim in client.claim_tables(unchanged, lease_id, attempt_token, driver, origin=origin)
         if not isinstance(claim, FlussTieringError)
     ]
     entries = [HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=TieringStats()) for claim in claims]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -47,6 +47,14 @@ MAX_SENT_ERROR_CHARS: Final = 2048
 """A driver cuts an error message to this many characters before it sends it."""
 MAX_KEPT_ERROR_CHARS: Final = 4096
 """The server cuts an error message to this many characters before it keeps it."""
+MAP_INDEX_VARIABLE: Final = "AIRFLOW_CTX_MAP_INDEX"
+"""Airflow does not set this variable; the operators of the provider do."""
+_DAG_ID, _RUN_ID, _TASK_ID = "AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_DAG_RUN_ID", "AIRFLOW_CTX_TASK_ID"
+_TRY_NUMBER: Final = "AIRFLOW_CTX_TRY_NUMBER"
+TASK_VARIABLES: Final = (_DAG_ID, _RUN_ID, _TASK_ID, MAP_INDEX_VARIABLE, _TRY_NUMBER)
+"""The variables of the environment that name the task in Airflow which a process belongs to."""
+MAX_ORIGIN_CHARS: Final = 512
+"""The number of characters that a text of an origin may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +117,8 @@ class TieringStatus:
         maintenance_deleted_files: How many files maintenance has deleted since then; None as above.
         switched_on_time: When the tiering of the table was switched on again after it had been off; None if that was
             not so since the server started. A Fluss cluster may have made another lake table then.
+        failing_since: When the first of the `consecutive_failures` happened; None if there are none. Of a table that
+            failed before its server kept this time, it is the time of a later failure.
         interruptions: How many rounds in a row were interrupted since a round last succeeded or failed by itself,
             without those that were cancelled. Only the server knows it; it is 0 for clients.
     """
@@ -134,7 +144,18 @@ class TieringStatus:
     maintenance_expired_snapshots: int | None = field(default=None, compare=False)
     maintenance_deleted_files: int | None = field(default=None, compare=False)
     switched_on_time: int | None = field(default=None, compare=False)
+    failing_since: int | None = None
     interruptions: int = 0
+
+    @property
+    def failing(self) -> bool:
+        """Whether the table is in trouble: its last round failed. It may be Pending or Tiering again meanwhile."""
+        return self.consecutive_failures > 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the table is Failed although no round failed: its last one was cancelled, or its driver was lost."""
+        return self.state is TieringState.FAILED and not self.failing
 
     @property
     def parked(self) -> bool:
@@ -169,6 +190,48 @@ class StatusChanges:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundOrigin:
+    """Where a round was started: the task in Airflow, and the Spark application. A text is empty if it is not known.
+
+    Attributes:
+        dag_id: The id of the DAG.
+        run_id: The id of the DAG run.
+        task_id: The id of the task.
+        map_index: The map index of the task; None if it is not mapped.
+        try_number: The number of the task's try, from 1; 0 if it is not known.
+        spark_application_id: The id of the Spark application.
+        spark_ui_url: The address of Spark's user interface. Most of them answer only as long as the application runs.
+    """
+
+    dag_id: str = ""
+    run_id: str = ""
+    task_id: str = ""
+    map_index: int | None = None
+    try_number: int = 0
+    spark_application_id: str = ""
+    spark_ui_url: str = ""
+
+    @classmethod
+    def of_process(cls, environment: Mapping[str, str], spark_application_id: str = "", spark_ui_url: str = "") -> Self:
+        """Return where a process was started. What a server would not take is left out: it is not worth a round.
+
+        Args:
+            environment: The environment of the process. Airflow tells there which task it runs.
+            spark_application_id: The id of the process's Spark application.
+            spark_ui_url: The address of its user interface.
+        """
+        return cls(
+            dag_id=_text(environment.get(_DAG_ID, "")),
+            run_id=_text(environment.get(_RUN_ID, "")),
+            task_id=_text(environment.get(_TASK_ID, "")),
+            map_index=_number(environment.get(MAP_INDEX_VARIABLE, "")),
+            try_number=_number(environment.get(_TRY_NUMBER, "")) or 0,
+            spark_application_id=_text(spark_application_id),
+            spark_ui_url=_text(spark_ui_url) if is_web_address(spark_ui_url) else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TieringRound:
     """One round of a table: it runs (state TIERING), or it ended with an outcome. Times are in ms since the epoch.
 
@@ -190,6 +253,7 @@ class TieringRound:
         interrupted: Whether something other than the table ended the round: somebody cancelled it, a newer attempt
             superseded it, or its driver was stopped or lost. Such a round is FAILED, but it does not count as a failure
             of the table.
+        origin: Where the round was started; None if its driver did not tell.
     """
 
     table_id: int
@@ -206,6 +270,7 @@ class TieringRound:
     force_finished: bool = False
     coordinator_epoch: int = 0
     interrupted: bool = False
+    origin: RoundOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,3 +348,17 @@ class HeartbeatAnswer:
     tiering_errors: Mapping[int, FlussTieringError] = field(default_factory=dict)
     finished_errors: Mapping[int, FlussTieringError] = field(default_factory=dict)
     failed_errors: Mapping[int, FlussTieringError] = field(default_factory=dict)
+
+
+def is_web_address(text: str) -> bool:
+    """Return whether a text is an address that a browser may open. One with another scheme might run a script."""
+    return text.startswith(("http://", "https://"))
+
+
+def _text(text: str) -> str:
+    return text if text.isprintable() and len(text) <= MAX_ORIGIN_CHARS else ""
+
+
+def _number(text: str) -> int | None:
+    """Return a number that is not negative and fits into 32 bits."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient, finish_unchanged_tables
@@ -26,7 +27,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import is_switched_on, not_tiered
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TableInfo, TablePath
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.model.tiering import RoundOrigin, TieringState
 from fluss_tiering.spark.drain import REST_S, Drain, DrainLimits, PendingTables
 from fluss_tiering.spark.ended import SparkEndedError, spark_has_ended
 from fluss_tiering.spark.maintenance.background import BackgroundMaintenance
@@ -55,6 +56,8 @@ from fluss_tiering.spark.table_run import TableRun, cancelled_error
 EXIT_TABLE_FAILED: Final = 1
 EXIT_CANNOT_START: Final = 2
 EXIT_INTERRUPTED: Final = 3
+
+_YARN_FILTER: Final = "org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter"
 
 _LOOK_S: Final = 1.0
 """The longest time between two looks at what is pending, in seconds."""
@@ -163,6 +166,7 @@ class _Application:
             # The Airflow provider reads the address in this line.
             logger.info("Spark's user interface is at %s", context.uiWebUrl)
         self._driver = f"{context.applicationId} on {socket.gethostname()}, process {os.getpid()}"
+        self._origin = RoundOrigin.of_process(os.environ, str(context.applicationId), _spark_ui_url(context))
 
     def tier(self, tables: Sequence[TableInfo]) -> dict[TablePath, TableResult]:
         """Run a round of each table, under one lease."""
@@ -256,6 +260,7 @@ class _Application:
             releaser=self._releaser,
             claim_timeout_s=self._options.claim_wait_s,
             driver=self._driver,
+            origin=self._origin,
             stopped=self._stopped,
             spark_ended=self._spark_ended,
             ready=self._local_folders.restore,
@@ -313,6 +318,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if result.error is not None and (not result.attempted or sys.stderr.isatty()):
             logger.error("%s: %s", result.path, result.error)
     return exit_code(results, outcome_in_status=options.outcome_in_status)
+
+
+def _spark_ui_url(context: SparkContext) -> str:
+    """Return the address of Spark's user interface; empty if it has none. YARN keeps its own after the application."""
+    # YARN sets this one; it has an entry for each of its proxies.
+    of_yarn = context.getConf().get(f"spark.{_YARN_FILTER}.param.PROXY_URI_BASES", "").partition(",")[0]
+    return of_yarn or context.uiWebUrl or ""
 
 
 def _tables(client: TieringClient, paths: Sequence[TablePath]) -> tuple[list[TableInfo], dict[TablePath, TableResult]]:

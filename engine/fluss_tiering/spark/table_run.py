@@ -12,7 +12,7 @@ from fluss_tiering.lake.iceberg.java import java_error_text
 from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, Claim, HeartbeatEntry, TieringState
+from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, Claim, HeartbeatEntry, RoundOrigin, TieringState
 from fluss_tiering.spark.ended import SparkEndedError, tells_end_of_spark
 from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
@@ -54,6 +54,7 @@ class TableRun:
         stopped: The event after which no round begins. It is set here if Spark has ended.
         spark_ended: Tells whether the Spark application has ended by itself.
         ready: Is called before each round. The round fails with the error that it raises.
+        origin: Where the application was started, for people.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class TableRun:
         stopped: Event,
         spark_ended: Callable[[], bool],
         ready: Callable[[], None] = lambda: None,
+        origin: RoundOrigin | None = None,
     ) -> None:
         self._services = services
         self._lease = lease
@@ -75,6 +77,7 @@ class TableRun:
         self._releaser = releaser
         self._claim_timeout_s = claim_timeout_s
         self._driver = driver
+        self._origin = origin
         self._stopped = stopped
         self._spark_ended = spark_ended
         self._ready = ready
@@ -133,7 +136,7 @@ class TableRun:
         if self._stopped.is_set():
             raise cancelled_error()
         (claim,) = self._services.client.claim_tables(
-            [table.path], self._lease.lease_id, self._lease.attempt_token, self._driver
+            [table.path], self._lease.lease_id, self._lease.attempt_token, self._driver, origin=self._origin
         )
         if isinstance(claim, FlussTieringError):
             raise claim

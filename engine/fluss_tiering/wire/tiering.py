@@ -10,13 +10,15 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import (
     Claim,
     LeaseOutcome,
+    RoundOrigin,
     StatusChanges,
     TieringRound,
     TieringState,
     TieringStats,
     TieringStatus,
+    is_web_address,
 )
-from fluss_tiering.wire.checks import not_negative
+from fluss_tiering.wire.checks import identifier, not_negative
 from fluss_tiering.wire.errors import error_from_pb, error_to_pb
 from fluss_tiering.wire.tables import path_from_pb, path_to_pb
 
@@ -100,6 +102,7 @@ def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:
         maintenance_expired_snapshots=status.maintenance_expired_snapshots,
         maintenance_deleted_files=status.maintenance_deleted_files,
         switched_on_time=status.switched_on_time,
+        failing_since=status.failing_since,
     )
 
 
@@ -136,6 +139,7 @@ def status_from_pb(message: pb.PbTableTieringStatus) -> TieringStatus:
         message.maintenance_expired_snapshots if message.HasField("maintenance_expired_snapshots") else None,
         message.maintenance_deleted_files if message.HasField("maintenance_deleted_files") else None,
         message.switched_on_time if message.HasField("switched_on_time") else None,
+        message.failing_since if message.HasField("failing_since") else None,
     )
 
 
@@ -175,6 +179,7 @@ def round_to_pb(tiering_round: TieringRound) -> pb.PbTieringRound:
         stats=None if tiering_round.stats is None else stats_to_pb(tiering_round.stats),
         force_finished=tiering_round.force_finished,
         interrupted=tiering_round.interrupted,
+        origin=None if tiering_round.origin is None else origin_to_pb(tiering_round.origin),
     )
 
 
@@ -194,6 +199,59 @@ def round_from_pb(message: pb.PbTieringRound) -> TieringRound:
         stats=stats_from_pb(message.stats) if message.HasField("stats") else None,
         force_finished=message.force_finished,
         interrupted=message.interrupted,
+        origin=origin_from_pb(message.origin) if message.HasField("origin") else None,
+    )
+
+
+def origin_to_pb(origin: RoundOrigin) -> pb.PbRoundOrigin:
+    """Return the message of where a round was started."""
+    return pb.PbRoundOrigin(
+        dag_id=origin.dag_id,
+        run_id=origin.run_id,
+        task_id=origin.task_id,
+        map_index=origin.map_index,
+        try_number=origin.try_number,
+        spark_application_id=origin.spark_application_id,
+        spark_ui_url=origin.spark_ui_url,
+    )
+
+
+def checked_origin(message: pb.PbRoundOrigin) -> RoundOrigin:
+    """Return where a round was started, as a driver told it.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if a text is too long or not printable, a number is negative, or the address
+            of Spark's user interface is none of the web.
+    """
+    for field, value in (
+        ("dag_id", message.dag_id),
+        ("run_id", message.run_id),
+        ("task_id", message.task_id),
+        ("spark_application_id", message.spark_application_id),
+        ("spark_ui_url", message.spark_ui_url),
+    ):
+        if value:
+            identifier(message, field, value)
+    not_negative(message, "map_index", message.map_index)
+    not_negative(message, "try_number", message.try_number)
+    if message.spark_ui_url and not is_web_address(message.spark_ui_url):
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"PbRoundOrigin.spark_ui_url is {message.spark_ui_url[:80]!r}: expected an address with http:// or https://",
+        )
+    return origin_from_pb(message)
+
+
+def origin_from_pb(message: pb.PbRoundOrigin) -> RoundOrigin:
+    """Return where a round was started."""
+    return RoundOrigin(
+        dag_id=message.dag_id,
+        run_id=message.run_id,
+        task_id=message.task_id,
+        map_index=message.map_index if message.HasField("map_index") else None,
+        try_number=message.try_number,
+        spark_application_id=message.spark_application_id,
+        spark_ui_url=message.spark_ui_url,
     )
 
 

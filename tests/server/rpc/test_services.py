@@ -17,7 +17,7 @@ from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStats
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, RoundOrigin, TieringState, TieringStats
 from fluss_tiering.wire.checks import MAX_ENTRIES
 
 HOUR = 3_600_000
@@ -293,6 +293,41 @@ def test_a_table_that_is_not_tiered_says_how_to_be(client: TieringClient) -> Non
     assert table.path not in {status.path for status in client.list_tiering_statuses()}
 
 
+def test_a_round_knows_where_it_was_started(client: TieringClient) -> None:  # E31
+    table = new_table(client, [1])
+    origin = RoundOrigin("tier", "scheduled__2026-11-28", "submit", 3, 2, "local-17", "https://spark/proxy/local-17")
+    client.claim_tables([table.path], "origin", None, "d", origin=origin)
+    (running,) = client.list_tiering_rounds(table.path)
+    (by_lease,) = client.lease_outcome("origin").rounds
+    client.cancel_tiering("origin", None, "enough")
+    (ended,) = client.list_tiering_rounds(table.path)
+    assert running.origin == by_lease.origin == ended.origin == origin
+
+
+def test_the_tables_that_fail_can_be_listed_alone(client: TieringClient, channel: grpc.Channel) -> None:  # E30
+    tables = [new_table(client, [1]) for _ in range(3)]
+    for table in tables[:2]:
+        claim = claimed(client, table, f"failing {table.table_id}")
+        client.heartbeat(failed=[HeartbeatEntry(table.table_id, claim.tiering_epoch, error_message="disk full")])
+    client.claim_tables([tables[1].path], "failing again", None, "d")
+    ours = {table.table_id for table in tables}
+    failing = [each for each in client.list_tiering_statuses(failing=True) if each.table_id in ours]
+    assert {each.table_id for each in failing} == {each.table_id for each in tables[:2]}
+    assert {each.state for each in failing} == {TieringState.FAILED, TieringState.TIERING}
+    assert all(each.failing_since is not None for each in failing)
+    assert client.list_tiering_statuses(tables[2].path, failing=True) == []
+    stub = LakeTieringStub(channel)
+    request = lake_tiering_pb2.ListTieringStatusesRequest(failing=True, page_size=1)
+    found = []
+    while True:
+        page = stub.ListTieringStatuses(request, timeout=10)
+        found += [each.table_id for each in page.tiering_statuses]
+        request.page_token = page.next_page_token
+        if not page.next_page_token:
+            break
+    assert set(found) & ours == {each.table_id for each in tables[:2]}
+
+
 def test_claims_answer_in_the_order_asked_for(client: TieringClient) -> None:  # S5
     one, two = new_table(client), new_table(client)
     first, unknown, last = client.claim_tables([two.path, UNKNOWN_TABLE, one.path], "order", None, "d")
@@ -372,6 +407,15 @@ def test_dropping_a_table_ends_all_it_had(client: TieringClient) -> None:  # S12
             f"at most {MAX_ENTRIES}",
         ),
         ("ClaimTables", lake_tiering_pb2.ClaimTablesRequest(), "lease_id is ''"),
+        *(
+            ("ClaimTables", lake_tiering_pb2.ClaimTablesRequest(lease_id="x", origin=origin), named)
+            for origin, named in (
+                ({"dag_id": "x" * 600}, "PbRoundOrigin.dag_id is 'xxx"),
+                ({"run_id": "a\x1b[31m"}, "printable"),
+                ({"try_number": -1}, "try_number is -1"),
+                ({"spark_ui_url": "javascript:alert(1)"}, "spark_ui_url is 'javascript:alert(1)': expected an address"),
+            )
+        ),
         ("CancelTiering", lake_tiering_pb2.CancelTieringRequest(), "lease_id is ''"),
         ("GetLeaseOutcome", lake_tiering_pb2.GetLeaseOutcomeRequest(), "lease_id is ''"),
         ("ListTieringRounds", lake_tiering_pb2.ListTieringRoundsRequest(limit=-1), "limit is -1"),

@@ -107,6 +107,23 @@ def test_rows_of_offsets_are_packed(store_location: Path | str, monkeypatch: pyt
     assert differences(store_location) == []
 
 
+def test_a_table_that_fails_does_so_since_its_last_known_failure(  # E30
+    store_location: Path | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(layout, "HEAD", "0007")
+        SqlTieringStore.open(store_location).close()
+    columns = (
+        "table_id, database_name, table_name, state, state_since, tiering_epoch, last_error_time, consecutive_failures"
+    )
+    rows = [(1, "db", "bad", "Pending", 9, 2, 7, 2), (2, "db", "stopped", "Failed", 9, 2, 8, 0)]
+    execute(store_location, *(f"INSERT INTO tiering_statuses ({columns}) VALUES {each}" for each in rows))
+    store = SqlTieringStore.open(store_location)
+    assert {each.path.table: each.failing_since for each in store.statuses()} == {"bad": 7, "stopped": None}
+    store.close()
+    assert differences(store_location) == []
+
+
 def test_a_newer_layout_is_refused(store_location: Path | str) -> None:
     SqlTieringStore.open(store_location).close()
     execute(store_location, "UPDATE alembic_version SET version_num = '9999'")

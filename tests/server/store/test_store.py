@@ -16,7 +16,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats, TieringStatus
+from fluss_tiering.model.tiering import RoundOrigin, TieringRound, TieringState, TieringStats, TieringStatus
 from fluss_tiering.server.store.database import checked_store_url
 from fluss_tiering.server.store.offsets import PackedOffsets
 from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
@@ -51,8 +51,21 @@ def execute(store: SqlTieringStore, statement: str) -> list[tuple]:
 
 LEASE = KvSnapshotLease("X", 1, 2, 3, {TableBucket(1, 0): 7, TableBucket(2, 5, 1 << 40): 1 << 40})
 STATUS = TieringStatus(1, table_info(1).path, TieringState.PENDING, 5, 1 << 40, 9, "läuft 🚲 nicht", 10, 3, 11)
+STATUS = replace(STATUS, failing_since=8)
+ORIGIN = RoundOrigin("tier", "manual__2026-11-28T03:00:00+00:00", "shop.submit", 0, 2, "local-17", "http://h:4040")
 ROUND = TieringRound(
-    1, STATUS.path, 4, TieringState.TIERED, "X", 3, "d", 1, 2, "late", TieringStats(1 << 40, 2, 3, 1 << 60)
+    1,
+    STATUS.path,
+    4,
+    TieringState.TIERED,
+    "X",
+    3,
+    "d",
+    1,
+    2,
+    "late",
+    TieringStats(1 << 40, 2, 3, 1 << 60),
+    origin=ORIGIN,
 )
 
 

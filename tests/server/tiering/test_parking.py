@@ -46,6 +46,41 @@ def test_after_ten_failures_in_a_row_a_table_is_parked(managers: Managers, clock
     assert managers.request() is None
 
 
+def test_a_table_fails_from_its_first_failure_until_a_round_succeeds_or_somebody_resumes_it(  # E30
+    managers: Managers, clock: VirtualClock
+) -> None:
+    table = managers.add_table(1, freshness="0s")
+
+    def seen() -> tuple[bool, int | None]:
+        status = managers.status(table)
+        return status.failing, status.failing_since
+
+    assert seen() == (False, None)
+    for end in (
+        lambda: managers.finish(managers.claim(table)),
+        lambda: managers.tiering.resume([table.path]),
+    ):
+        clock.advance(MINUTE)
+        first = clock.now_ms()
+        managers.fail(managers.claim(table))
+        clock.advance(HOUR)
+        managers.tiering.move_due_tables()
+        assert managers.state(table) is TieringState.PENDING
+        assert seen() == (True, first), "while it waits for its next round, too"
+        managers.fail(managers.claim(table))
+        managers.restart()
+        managers.claim(table, "other")
+        managers.tiering.cancel("other", None, "stopped")
+        assert managers.state(table) is TieringState.FAILED
+        assert seen() == (True, first)
+        assert not managers.status(table).interrupted
+        end()
+        assert seen() == (False, None)
+    managers.claim(table, "other")
+    managers.tiering.cancel("other", None, "stopped")
+    assert (managers.status(table).interrupted, seen()) == (True, (False, None))
+
+
 def test_the_number_of_failures_can_be_chosen() -> None:  # S19
     backoff = FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(1), 2)
     assert backoff.retry_time(1, 1000) is not None

@@ -25,6 +25,7 @@ def test_a_wait_is_as_long_as_it_was_wherever_the_clock_stood(ahead: int) -> Non
         last_tiered_time=NOW + ahead,
         last_error="disk full",
         last_error_time=NOW + ahead,
+        failing_since=NOW + ahead,
         next_retry_time=NOW + ahead + 5000,
     )
     expected = replace(
@@ -33,6 +34,7 @@ def test_a_wait_is_as_long_as_it_was_wherever_the_clock_stood(ahead: int) -> Non
         last_tiered_time=NOW,
         last_error="disk full",
         last_error_time=NOW,
+        failing_since=NOW,
         next_retry_time=NOW + 5000,
     )
     assert without_future(stored, LONGEST, NOW) == expected

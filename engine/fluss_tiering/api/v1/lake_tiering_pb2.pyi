@@ -383,6 +383,7 @@ class ClaimTablesRequest(_message.Message):
     ATTEMPT_TOKEN_FIELD_NUMBER: _builtins.int
     DRIVER_FIELD_NUMBER: _builtins.int
     ROUND_FORMAT_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     """The lease id under which the rounds run."""
     attempt_token: _builtins.int
@@ -399,6 +400,10 @@ class ClaimTablesRequest(_message.Message):
     def table_paths(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PbTablePath]:
         """The tables to claim. None may be named twice."""
 
+    @_builtins.property
+    def origin(self) -> Global___PbRoundOrigin:
+        """Where the application was started, for people. It may be absent."""
+
     def __init__(
         self,
         *,
@@ -407,21 +412,78 @@ class ClaimTablesRequest(_message.Message):
         attempt_token: _builtins.int | None = ...,
         driver: _builtins.str = ...,
         round_format: _builtins.int | None = ...,
+        origin: Global___PbRoundOrigin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_round_format", b"_round_format", "attempt_token", b"attempt_token", "round_format", b"round_format"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_origin", b"_origin", "_round_format", b"_round_format", "attempt_token", b"attempt_token", "origin", b"origin", "round_format", b"round_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_round_format", b"_round_format", "attempt_token", b"attempt_token", "driver", b"driver", "lease_id", b"lease_id", "round_format", b"round_format", "table_paths", b"table_paths"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_origin", b"_origin", "_round_format", b"_round_format", "attempt_token", b"attempt_token", "driver", b"driver", "lease_id", b"lease_id", "origin", b"origin", "round_format", b"round_format", "table_paths", b"table_paths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempt_token: _TypeAlias = _typing.Literal["attempt_token"]  # noqa: Y015
     _WhichOneofArgType__attempt_token: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token"]  # noqa: Y015
+    _WhichOneofReturnType__origin: _TypeAlias = _typing.Literal["origin"]  # noqa: Y015
+    _WhichOneofArgType__origin: _TypeAlias = _typing.Literal["_origin", b"_origin"]  # noqa: Y015
     _WhichOneofReturnType__round_format: _TypeAlias = _typing.Literal["round_format"]  # noqa: Y015
     _WhichOneofArgType__round_format: _TypeAlias = _typing.Literal["_round_format", b"_round_format"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__attempt_token) -> _WhichOneofReturnType__attempt_token | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__origin) -> _WhichOneofReturnType__origin | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__round_format) -> _WhichOneofReturnType__round_format | None: ...
 
 Global___ClaimTablesRequest: _TypeAlias = ClaimTablesRequest  # noqa: Y015
+
+@_typing.final
+class PbRoundOrigin(_message.Message):
+    """Where a round was started: the task in Airflow, and the Spark application. Each text has at most 512 characters, which
+    are printable, and is empty if it is not known.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DAG_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    MAP_INDEX_FIELD_NUMBER: _builtins.int
+    TRY_NUMBER_FIELD_NUMBER: _builtins.int
+    SPARK_APPLICATION_ID_FIELD_NUMBER: _builtins.int
+    SPARK_UI_URL_FIELD_NUMBER: _builtins.int
+    dag_id: _builtins.str
+    """The id of the DAG."""
+    run_id: _builtins.str
+    """The id of the DAG run."""
+    task_id: _builtins.str
+    """The id of the task."""
+    map_index: _builtins.int
+    """The map index of the task. It is absent if the task is not mapped."""
+    try_number: _builtins.int
+    """The number of the task's try, from 1. It is 0 if it is not known."""
+    spark_application_id: _builtins.str
+    """The id of the Spark application."""
+    spark_ui_url: _builtins.str
+    """The address of Spark's user interface, which begins with http:// or https://. Most of them answer only as long as
+    the application runs.
+    """
+    def __init__(
+        self,
+        *,
+        dag_id: _builtins.str = ...,
+        run_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        map_index: _builtins.int | None = ...,
+        try_number: _builtins.int = ...,
+        spark_application_id: _builtins.str = ...,
+        spark_ui_url: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_map_index", b"_map_index", "map_index", b"map_index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_map_index", b"_map_index", "dag_id", b"dag_id", "map_index", b"map_index", "run_id", b"run_id", "spark_application_id", b"spark_application_id", "spark_ui_url", b"spark_ui_url", "task_id", b"task_id", "try_number", b"try_number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__map_index: _TypeAlias = _typing.Literal["map_index"]  # noqa: Y015
+    _WhichOneofArgType__map_index: _TypeAlias = _typing.Literal["_map_index", b"_map_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__map_index) -> _WhichOneofReturnType__map_index | None: ...
+
+Global___PbRoundOrigin: _TypeAlias = PbRoundOrigin  # noqa: Y015
 
 @_typing.final
 class ClaimTablesResponse(_message.Message):
@@ -568,10 +630,13 @@ class ListTieringStatusesRequest(_message.Message):
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FAILING_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """The highest number of statuses in the answer, up to 1000. 0 means all of them, in one answer."""
     page_token: _builtins.str
     """The next_page_token of the answer before. If it is empty, the answer is the first page."""
+    failing: _builtins.bool
+    """Whether only tables are listed whose last round failed: those with consecutive_failures above 0."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table. If it is absent, the statuses of all tables that are tiered are listed."""
@@ -582,10 +647,11 @@ class ListTieringStatusesRequest(_message.Message):
         table_path: _common_pb2.PbTablePath | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        failing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_table_path", b"_table_path", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_table_path", b"_table_path", "page_size", b"page_size", "page_token", b"page_token", "table_path", b"table_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_table_path", b"_table_path", "failing", b"failing", "page_size", b"page_size", "page_token", b"page_token", "table_path", b"table_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__table_path: _TypeAlias = _typing.Literal["table_path"]  # noqa: Y015
     _WhichOneofArgType__table_path: _TypeAlias = _typing.Literal["_table_path", b"_table_path"]  # noqa: Y015
@@ -648,6 +714,7 @@ class PbTableTieringStatus(_message.Message):
     MAINTENANCE_EXPIRED_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     MAINTENANCE_DELETED_FILES_FIELD_NUMBER: _builtins.int
     SWITCHED_ON_TIME_FIELD_NUMBER: _builtins.int
+    FAILING_SINCE_FIELD_NUMBER: _builtins.int
     status: _builtins.str
     """The status: New, Initialized, Scheduled, Pending, Tiering, Tiered or Failed."""
     tiering_epoch: _builtins.int
@@ -705,6 +772,10 @@ class PbTableTieringStatus(_message.Message):
     another lake table then, so the next round has to look at it. It is absent if that was not so since the server
     started.
     """
+    failing_since: _builtins.int
+    """The time of the first of the failures that consecutive_failures counts. It is absent if that is 0. Of a table that
+    failed before its server kept this time, it is the time of a later failure.
+    """
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -733,11 +804,14 @@ class PbTableTieringStatus(_message.Message):
         maintenance_expired_snapshots: _builtins.int | None = ...,
         maintenance_deleted_files: _builtins.int | None = ...,
         switched_on_time: _builtins.int | None = ...,
+        failing_since: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_switched_on_time", b"_switched_on_time", "_waiting_since", b"_waiting_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "records_waiting", b"records_waiting", "switched_on_time", b"switched_on_time", "table_path", b"table_path", "waiting_since", b"waiting_since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_failing_since", b"_failing_since", "_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_switched_on_time", b"_switched_on_time", "_waiting_since", b"_waiting_since", "failing_since", b"failing_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "records_waiting", b"records_waiting", "switched_on_time", b"switched_on_time", "table_path", b"table_path", "waiting_since", b"waiting_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_switched_on_time", b"_switched_on_time", "_waiting_since", b"_waiting_since", "consecutive_failures", b"consecutive_failures", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "parked", b"parked", "records_waiting", b"records_waiting", "status", b"status", "status_since", b"status_since", "switched_on_time", b"switched_on_time", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch", "waiting_since", b"waiting_since"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_failing_since", b"_failing_since", "_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_switched_on_time", b"_switched_on_time", "_waiting_since", b"_waiting_since", "consecutive_failures", b"consecutive_failures", "failing_since", b"failing_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "parked", b"parked", "records_waiting", b"records_waiting", "status", b"status", "status_since", b"status_since", "switched_on_time", b"switched_on_time", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch", "waiting_since", b"waiting_since"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__failing_since: _TypeAlias = _typing.Literal["failing_since"]  # noqa: Y015
+    _WhichOneofArgType__failing_since: _TypeAlias = _typing.Literal["_failing_since", b"_failing_since"]  # noqa: Y015
     _WhichOneofReturnType__freshness_ms: _TypeAlias = _typing.Literal["freshness_ms"]  # noqa: Y015
     _WhichOneofArgType__freshness_ms: _TypeAlias = _typing.Literal["_freshness_ms", b"_freshness_ms"]  # noqa: Y015
     _WhichOneofReturnType__last_error: _TypeAlias = _typing.Literal["last_error"]  # noqa: Y015
@@ -766,6 +840,8 @@ class PbTableTieringStatus(_message.Message):
     _WhichOneofArgType__switched_on_time: _TypeAlias = _typing.Literal["_switched_on_time", b"_switched_on_time"]  # noqa: Y015
     _WhichOneofReturnType__waiting_since: _TypeAlias = _typing.Literal["waiting_since"]  # noqa: Y015
     _WhichOneofArgType__waiting_since: _TypeAlias = _typing.Literal["_waiting_since", b"_waiting_since"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__failing_since) -> _WhichOneofReturnType__failing_since | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__freshness_ms) -> _WhichOneofReturnType__freshness_ms | None: ...
     @_typing.overload
@@ -1042,6 +1118,7 @@ class PbTieringRound(_message.Message):
     STATS_FIELD_NUMBER: _builtins.int
     FORCE_FINISHED_FIELD_NUMBER: _builtins.int
     INTERRUPTED_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table."""
     tiering_epoch: _builtins.int
@@ -1074,6 +1151,10 @@ class PbTieringRound(_message.Message):
     def stats(self) -> Global___PbTieringStats:
         """What the round wrote. It is absent unless the round succeeded and its driver sent it."""
 
+    @_builtins.property
+    def origin(self) -> Global___PbRoundOrigin:
+        """Where the round was started. It is absent if its driver did not tell."""
+
     def __init__(
         self,
         *,
@@ -1090,10 +1171,11 @@ class PbTieringRound(_message.Message):
         stats: Global___PbTieringStats | None = ...,
         force_finished: _builtins.bool = ...,
         interrupted: _builtins.bool = ...,
+        origin: Global___PbRoundOrigin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_end_time", b"_end_time", "_error", b"_error", "_stats", b"_stats", "attempt_token", b"attempt_token", "end_time", b"end_time", "error", b"error", "stats", b"stats", "table_path", b"table_path"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_end_time", b"_end_time", "_error", b"_error", "_origin", b"_origin", "_stats", b"_stats", "attempt_token", b"attempt_token", "end_time", b"end_time", "error", b"error", "origin", b"origin", "stats", b"stats", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_end_time", b"_end_time", "_error", b"_error", "_stats", b"_stats", "attempt_token", b"attempt_token", "driver", b"driver", "end_time", b"end_time", "error", b"error", "force_finished", b"force_finished", "interrupted", b"interrupted", "lease_id", b"lease_id", "start_time", b"start_time", "stats", b"stats", "status", b"status", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_end_time", b"_end_time", "_error", b"_error", "_origin", b"_origin", "_stats", b"_stats", "attempt_token", b"attempt_token", "driver", b"driver", "end_time", b"end_time", "error", b"error", "force_finished", b"force_finished", "interrupted", b"interrupted", "lease_id", b"lease_id", "origin", b"origin", "start_time", b"start_time", "stats", b"stats", "status", b"status", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempt_token: _TypeAlias = _typing.Literal["attempt_token"]  # noqa: Y015
     _WhichOneofArgType__attempt_token: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token"]  # noqa: Y015
@@ -1101,6 +1183,8 @@ class PbTieringRound(_message.Message):
     _WhichOneofArgType__end_time: _TypeAlias = _typing.Literal["_end_time", b"_end_time"]  # noqa: Y015
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
+    _WhichOneofReturnType__origin: _TypeAlias = _typing.Literal["origin"]  # noqa: Y015
+    _WhichOneofArgType__origin: _TypeAlias = _typing.Literal["_origin", b"_origin"]  # noqa: Y015
     _WhichOneofReturnType__stats: _TypeAlias = _typing.Literal["stats"]  # noqa: Y015
     _WhichOneofArgType__stats: _TypeAlias = _typing.Literal["_stats", b"_stats"]  # noqa: Y015
     @_typing.overload
@@ -1109,6 +1193,8 @@ class PbTieringRound(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_time) -> _WhichOneofReturnType__end_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__origin) -> _WhichOneofReturnType__origin | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stats) -> _WhichOneofReturnType__stats | None: ...
 

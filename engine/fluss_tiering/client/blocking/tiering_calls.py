@@ -17,6 +17,7 @@ from fluss_tiering.model.tiering import (
     HeartbeatAnswer,
     HeartbeatEntry,
     LeaseOutcome,
+    RoundOrigin,
     StatusChanges,
     TieringRound,
     TieringStatus,
@@ -75,22 +76,40 @@ class TieringCalls(Connection):
         )
 
     def claim_tables(
-        self, paths: Sequence[TablePath], lease_id: str, attempt_token: int | None, driver: str
+        self,
+        paths: Sequence[TablePath],
+        lease_id: str,
+        attempt_token: int | None,
+        driver: str,
+        *,
+        origin: RoundOrigin | None = None,
     ) -> list[Claim | FlussTieringError]:
-        """Claim tables by name; return a claim or an error for each, in the order of the names."""
-        return self._call(tiering_calls.claim_tables(paths, lease_id, attempt_token, driver))
+        """Claim tables by name; return a claim or an error for each, in the order of the names.
+
+        Args:
+            paths: The tables.
+            lease_id: The lease under which the rounds run.
+            attempt_token: The token of the lease's attempt.
+            driver: The name of the driver, for people.
+            origin: Where the driver was started, for people.
+        """
+        return self._call(tiering_calls.claim_tables(paths, lease_id, attempt_token, driver, origin))
 
     def cancel_tiering(self, lease_id: str, attempt_token: int | None, reason: str) -> bool:
         """Fail the running rounds of the attempt; return False and do nothing if a newer attempt has begun."""
         return self._call(tiering_calls.cancel_tiering(lease_id, attempt_token, reason))
 
-    def list_tiering_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
+    def list_tiering_statuses(self, path: TablePath | None = None, *, failing: bool = False) -> list[TieringStatus]:
         """Return the status of a table, or of all tables that are tiered.
+
+        Args:
+            path: The table, or None for all tables.
+            failing: Whether to leave out the tables whose last round did not fail.
 
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TIERING_STATE if it is not tiered.
         """
-        return self._call(tiering_calls.list_tiering_statuses(path))
+        return self._call(tiering_calls.list_tiering_statuses(path, failing))
 
     def watch_tiering_statuses(self, paths: Sequence[TablePath] = ()) -> Iterator[StatusChanges]:
         """Yield the statuses of these tables, or of all tables if there are none, and then each change.

@@ -19,6 +19,7 @@ from fluss_tiering.model.tiering import (
     HeartbeatAnswer,
     HeartbeatEntry,
     LeaseOutcome,
+    RoundOrigin,
     TieringRound,
     TieringStatus,
 )
@@ -61,7 +62,7 @@ def heartbeat(
 
 @checked_arguments
 def claim_tables(
-    paths: Sequence[TablePath], lease_id: str, attempt_token: int | None, driver: str
+    paths: Sequence[TablePath], lease_id: str, attempt_token: int | None, driver: str, origin: RoundOrigin | None
 ) -> UnaryCall[pb.ClaimTablesRequest, pb.ClaimTablesResponse, list[Claim | FlussTieringError]]:
     """Claim tables by name; each has an answer of its own, in the order of the request."""
     return UnaryCall(
@@ -72,6 +73,7 @@ def claim_tables(
             attempt_token=attempt_token,
             driver=driver,
             round_format=ROUND_FORMAT,
+            origin=None if origin is None else wire.origin_to_pb(origin),
         ),
         lambda response: [wire.claim_from_pb(claim) for claim in response.claims],
     )
@@ -93,13 +95,16 @@ def cancel_tiering(
 
 @checked_arguments
 def list_tiering_statuses(
-    path: TablePath | None,
+    path: TablePath | None, failing: bool = False
 ) -> UnaryCall[pb.ListTieringStatusesRequest, pb.ListTieringStatusesResponse, list[TieringStatus]]:
-    """Read the status of a table, or of all tables."""
+    """Read the status of a table, or of all tables, or only of those that fail."""
     return UnaryCall(
         lambda stubs: stubs.lake_tiering.ListTieringStatuses,
-        pb.ListTieringStatusesRequest(table_path=None if path is None else path_to_pb(path)),
-        lambda response: [wire.status_from_pb(status) for status in response.tiering_statuses],
+        pb.ListTieringStatusesRequest(table_path=None if path is None else path_to_pb(path), failing=failing),
+        # A server of an older version lists the others, too.
+        lambda response: [
+            status for status in map(wire.status_from_pb, response.tiering_statuses) if status.failing or not failing
+        ],
     )
 
 

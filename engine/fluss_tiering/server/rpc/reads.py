@@ -122,6 +122,8 @@ class TieringReads:
             statuses = await self._threads.control(self._tiering.statuses, path)
         if scope is not None:
             statuses = [status for status in statuses if scope.shows(status.path)]
+        if request.failing:
+            statuses = [status for status in statuses if status.failing]
         if after:
             statuses = statuses[bisect_right(statuses, after, key=lambda status: token_of_path(status.path)) :]
         if not size or len(statuses) <= size:

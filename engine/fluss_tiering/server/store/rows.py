@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
 
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats, TieringStatus
+from fluss_tiering.model.tiering import RoundOrigin, TieringRound, TieringState, TieringStats, TieringStatus
 from fluss_tiering.server.store.records import LeaseAttempt
 from fluss_tiering.server.store.schema import NO_PARTITION
 
@@ -56,6 +58,7 @@ def status_to_columns(status: TieringStatus) -> Mapping[str, object]:
         "consecutive_failures": status.consecutive_failures,
         "next_retry_time": status.next_retry_time,
         "interruptions": status.interruptions,
+        "failing_since": status.failing_since,
     }
 
 
@@ -73,6 +76,7 @@ def status_from_row(row: sa.Row[Any]) -> TieringStatus:
         consecutive_failures=row.consecutive_failures,
         next_retry_time=row.next_retry_time,
         interruptions=row.interruptions,
+        failing_since=row.failing_since,
     )
 
 
@@ -98,6 +102,7 @@ def round_to_columns(tiering_round: TieringRound) -> Mapping[str, object]:
         "force_finished": tiering_round.force_finished,
         "coordinator_epoch": tiering_round.coordinator_epoch,
         "interrupted": tiering_round.interrupted,
+        "origin": _origin_to_json(tiering_round.origin),
     }
 
 
@@ -118,7 +123,14 @@ def round_from_row(row: sa.Row[Any]) -> TieringRound:
         force_finished=row.force_finished,
         coordinator_epoch=row.coordinator_epoch or 0,
         interrupted=row.interrupted,
+        origin=None if row.origin is None else RoundOrigin(**json.loads(row.origin)),
     )
+
+
+def _origin_to_json(origin: RoundOrigin | None) -> str | None:
+    if origin is None:
+        return None
+    return json.dumps({name: value for name, value in asdict(origin).items() if value or value == 0})
 
 
 def _storable(text: str | None) -> str | None:

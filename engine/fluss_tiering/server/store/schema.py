@@ -88,6 +88,7 @@ tiering_statuses = sa.Table(
     sa.Column("consecutive_failures", sa.Integer, nullable=False),
     sa.Column("next_retry_time", sa.BigInteger),
     sa.Column("interruptions", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("failing_since", sa.BigInteger),
     sa.Index("ix_tiering_statuses_path", "database_name", "table_name"),
 )
 
@@ -116,6 +117,8 @@ tiering_rounds = sa.Table(
     # NULL for rounds that a server began before there were coordinator epochs.
     sa.Column("coordinator_epoch", sa.BigInteger),
     sa.Column("interrupted", sa.Boolean, nullable=False, server_default=sa.false()),
+    # A JSON object of what is known of it.
+    sa.Column("origin", sa.Text),
     sa.Index("ix_tiering_rounds_of_lease", "lease_id", "table_id", "tiering_epoch"),
     # Few rows at a time are not over, and they are found when the server starts.
     sa.Index("ix_tiering_rounds_running", "table_id", sqlite_where=_RUNNING, postgresql_where=_RUNNING),

@@ -14,6 +14,7 @@ from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import (
     MAX_KEPT_ERROR_CHARS,
     TRANSITIONS,
+    RoundOrigin,
     TieringRound,
     TieringState,
     TieringStats,
@@ -102,12 +103,14 @@ class RoundOwner:
         attempt_token: The token of the lease's attempt; None if the lease was never acquired.
         driver: The name of the driver, for messages and logs.
         coordinator_epoch: The coordinator epoch in which the round is handed out.
+        origin: Where the driver was started; None if it does not tell.
     """
 
     lease_id: str
     attempt_token: int | None
     driver: str
     coordinator_epoch: int = 0
+    origin: RoundOrigin | None = None
 
 
 class FailureBackoff:
@@ -186,6 +189,7 @@ def without_future(status: TieringStatus, longest_rest_ms: int, now: int) -> Tie
         state_since=min(status.state_since, now),
         last_tiered_time=None if tiered is None else min(tiered, now),
         last_error_time=None if failed is None else min(failed, now),
+        failing_since=None if status.failing_since is None else min(status.failing_since, now),
         next_retry_time=None if retry is None else min(retry - ahead, now + longest_rest_ms),
     )
 
@@ -253,6 +257,7 @@ def begin(table: TieredTable, owner: RoundOwner, now: int) -> TieredTable:
             driver=owner.driver,
             start_time=now,
             coordinator_epoch=owner.coordinator_epoch,
+            origin=owner.origin,
         ),
         last_heartbeat=now,
     )
@@ -276,6 +281,7 @@ def finish(
             last_error=None,
             last_error_time=None,
             consecutive_failures=0,
+            failing_since=None,
             interruptions=0,
         ),
         round=None,
@@ -299,6 +305,7 @@ def fail(
         last_error=kept,
         last_error_time=now,
         consecutive_failures=failures,
+        failing_since=now if table.status.failing_since is None else table.status.failing_since,
         next_retry_time=backoff.retry_time(failures, now),
         interruptions=0,
     )
@@ -348,7 +355,8 @@ def resume(table: TieredTable, now: int) -> TieredTable:
     """Move a Failed table, parked or not, to Pending at once and reset its failures. Leave any other table as it is."""
     if table.status.state is not TieringState.FAILED:
         return table
-    return pend(replace(table, status=replace(table.status, consecutive_failures=0, interruptions=0)), now)
+    status = replace(table.status, consecutive_failures=0, failing_since=None, interruptions=0)
+    return pend(replace(table, status=status), now)
 
 
 def _end_failed(table: TieredTable, running: TieringRound, now: int) -> tuple[TieredTable, TieringRound]:

@@ -98,6 +98,7 @@ class RoundCalls:
             identifier(request, "lease_id", request.lease_id),
             optional_token(request),
             _driver(request, request.driver),
+            origin=wire.checked_origin(request.origin) if request.HasField("origin") else None,
         )
         paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
         if len(set(paths)) < len(paths):

@@ -1,0 +1,35 @@
+"""What a process tells about where it was started."""
+
+from __future__ import annotations
+
+from fluss_tiering.model.tiering import RoundOrigin
+
+TASK = {
+    "AIRFLOW_CTX_DAG_ID": "tier",
+    "AIRFLOW_CTX_DAG_RUN_ID": "scheduled__2026-11-28T03:00:00+00:00",
+    "AIRFLOW_CTX_TASK_ID": "shop.submit",
+    "AIRFLOW_CTX_MAP_INDEX": "3",
+    "AIRFLOW_CTX_TRY_NUMBER": "2",
+}
+RUN = TASK["AIRFLOW_CTX_DAG_RUN_ID"]
+
+
+def test_a_process_of_a_task_tells_the_task() -> None:  # E31
+    told = RoundOrigin.of_process(TASK, "local-17", "http://worker:4040")
+    assert told == RoundOrigin("tier", RUN, "shop.submit", 3, 2, "local-17", "http://worker:4040")
+    not_mapped = RoundOrigin.of_process({**TASK, "AIRFLOW_CTX_MAP_INDEX": "-1"})
+    assert not_mapped == RoundOrigin("tier", RUN, "shop.submit", None, 2)
+    assert RoundOrigin.of_process({}) == RoundOrigin()
+
+
+def test_what_a_server_would_refuse_is_left_out() -> None:  # E31
+    odd = {
+        "AIRFLOW_CTX_DAG_ID": "a\nb",
+        "AIRFLOW_CTX_DAG_RUN_ID": "r" * 513,
+        "AIRFLOW_CTX_MAP_INDEX": "9" * 12,
+        "AIRFLOW_CTX_TRY_NUMBER": "two",
+    }
+    for address in ("javascript:alert(1)", "http://" + "h" * 600, "http://a\x1b[0m", ""):
+        assert RoundOrigin.of_process({**TASK, **odd}, "local-17", address) == RoundOrigin(
+            task_id="shop.submit", spark_application_id="local-17"
+        )
