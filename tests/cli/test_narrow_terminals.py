@@ -40,7 +40,7 @@ def tables(server) -> None:
     yield
     with TieringClient(server.target) as client:
         for name in NAMES:
-            client.drop_table(TablePath.parse(name))
+            client.drop_table(TablePath.parse(name), drop_untiered=True)
             client.drop_lease(f"tiering-{name}-manual__2026-11-22T10:56:00+00:00")
 
 
@@ -68,7 +68,7 @@ def columns(shown: str) -> list[list[str]]:
 
 TIME_WORDS = {"second", "seconds", "minute", "minutes", "from", "now", "ago", "a", "an", "moment", "and"}
 COMMANDS = {
-    "status": (["status"], ["Scheduled", "Rows waiting", "from now"]),
+    "status": (["status"], ["Scheduled", "Records waiting", "from now"]),
     "tables": (["tables", "list"], ["primary key", "Freshness", "id"]),
     "history": (["history", NAMES[1]], ["Tiered", "1,000,000", "Started"]),
     "describe": (["tables", "describe", NAMES[1]], ["STRING", "table.datalake.freshness", "KV snapshot"]),

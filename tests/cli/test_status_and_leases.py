@@ -69,9 +69,23 @@ def test_what_a_table_waits_for_is_told_as_on_the_page_in_airflow(command, clien
     assert "runs now" in command("status", tiered).out
 
 
+def test_a_status_after_an_interrupted_round_agrees_with_the_history(command, client, tiered):  # E35
+    assert command("resume", tiered).code == 0
+    client.claim_tables([TablePath.parse(tiered)], "cli-lease", None, "driver-1")
+    client.cancel_tiering("cli-lease", None, "Ctrl-C")
+    assert re.search(r" Interrupted .* 0 ", command("status", tiered).out)
+    assert " Interrupted " in command("history", tiered).out
+    (told,) = json.loads(command("status", tiered, "--json").out)
+    assert (told["status"], told["interrupted"]) == ("Failed", True)
+    assert command("resume", tiered).code == 0
+    (claim,) = client.claim_tables([TablePath.parse(tiered)], "cli-lease-2", None, "driver-1")
+    client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, "boom")])
+    assert re.search(r" Failed .* 1 ", command("status", tiered).out)
+
+
 def test_nothing_waits_is_a_lag_of_0(command, table):
     command("tables", "create", table, "-c", "id BIGINT")
-    assert re.search(r"^ Table .* Failures .* Rows waiting +Lag *$", command("status", table).out, re.M)
+    assert re.search(r"^ Table .* Failures .* Records waiting +Lag *$", command("status", table).out, re.M)
     assert re.search(rf"^ {re.escape(table)} .* 0 +0 *$", command("status", table).out, re.M)
 
 

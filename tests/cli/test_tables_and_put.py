@@ -86,7 +86,17 @@ def test_a_partitioned_table_shows_its_partitions_and_drops_them(command, client
     assert "mon" in command("tables", "describe", table).out
     scanned = [json.loads(line) for line in command("scan", table, "--format", "json").out.splitlines()]
     assert sorted((row["id"], row["day"], row["code"]) for row in scanned) == [(1, "mon", "a"), (2, "tue", "b")]
-    assert "Dropped partition mon" in command("tables", "drop-partition", table, "mon").out
+    # E6
+    assert command("tables", "drop-partition", table, "mon").refuses(1, "mon", "1 log record that is not", "--drop-unt")
+    assert command("history", table).err == ""
+    dropped = command("tables", "drop-partition", table, "mon", "--drop-untiered").out
+    assert dropped == f"Dropped partition mon of {table}, with 1 log record that never came into the lake.\n"
+    for shown in (command("history", table), command("status", table)):
+        assert "1 log record never came into the lake, because a partition was dropped first" in " ".join(
+            shown.err.split()
+        )
+    (told,) = json.loads(command("status", table, "--json").out)
+    assert told["dropped_untiered_records"] == 1
     assert command("tables", "drop-partition", table, "mon").refuses(1, "mon")
     assert command("tables", "drop-partition", table, "mon", "--if-exists").code == 0
     path = TablePath.parse(table)

@@ -124,7 +124,7 @@ def test_the_same_round_acquires_again_under_its_lease_id(client: TieringClient)
 
 def test_an_unknown_table_leases_nothing(client: TieringClient) -> None:
     table = new_table(client, [1])
-    client.drop_table(table.path)
+    client.drop_table(table.path, drop_untiered=True)
     with pytest.raises(FlussTieringError) as refused:
         lease_latest_snapshots(client, "unknown", [table.path], HOUR)
     assert refused.value.code is ErrorCode.TABLE_NOT_EXIST

@@ -295,7 +295,7 @@ def test_a_scan_that_cannot_go_on_says_so(tmp_path: Path, end: str) -> None:  # 
         next(scan)
         match end:
             case "drop":
-                client.drop_table(table.path)
+                client.drop_table(table.path, drop_untiered=True)
             case "expiry":
                 time.sleep(0.2)  # The answer that is read ahead keeps the scanner alive.
 

@@ -64,6 +64,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, "boom")],
             maintained=[MaintenanceReport(claim.table_id)],
         )
+        client.drop_table(new_table(client, [1]).path, drop_untiered=True)
         samples = scrape(running.server.metrics_port, authority.cert, text)
     return {name: {label for labels, _ in series for label in labels} for name, series in samples.items()}
 

@@ -211,7 +211,7 @@ class Way:
             airflow.remove_connection(connection)
         self.proxy.__exit__()
         for table in self.tables:
-            self.stack.client.drop_table(TablePath.parse(table))
+            self.stack.client.drop_table(TablePath.parse(table), drop_untiered=True)
 
     def _watch(self) -> tuple[float | None, float | None]:
         """Wait until the run has ended, its leases are gone and its processes have ended.

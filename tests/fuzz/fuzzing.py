@@ -107,7 +107,7 @@ def no_leaks(server: ServerProcess, client: TieringClient, token: str | None) ->
     wait_until(lambda: metric(server, token, "fluss_tiering_kv_scanners") == 0)
     wait_until(lambda: most_snapshots(server) <= RETAINED)
     for table in client.list_tables():
-        client.drop_table(table.path)
+        client.drop_table(table.path, drop_untiered=True)
     assert client.list_tables() == []
     assert client.list_leases() == []
     assert client.list_tiering_statuses() == []

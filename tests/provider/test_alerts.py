@@ -61,7 +61,7 @@ def test_the_dag_fails_with_the_tables_that_are_parked_and_not_with_interrupted_
     # The DAG looks at all tables of the server, and other tests leave parked ones behind.
     for each in client.list_tiering_statuses():
         if each.parked:
-            client.drop_table(each.path)
+            client.drop_table(each.path, drop_untiered=True)
     lease = acquire(parked, interrupted)
     for _ in range(11):
         claim = driver.claim(lease, interrupted)

@@ -279,7 +279,7 @@ def test_a_table_that_was_dropped_after_the_acquire_is_not_tried_again(
     lease = acquire(good, bad)
     spark("sys.exit(1)")
     if wrong == "dropped":
-        client.drop_table(TablePath.parse(bad))
+        client.drop_table(TablePath.parse(bad), drop_untiered=True)
     else:
         client.alter_table(TablePath.parse(bad), {"table.datalake.enabled": "false"})
     # The next try can still tier the other one.

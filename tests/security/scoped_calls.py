@@ -201,7 +201,7 @@ def requests(of: Named) -> dict[str, list[Message]]:
             ),
         ],
         "DropTable": [
-            tables.DropTableRequest(table_path=path),
-            tables.DropTableRequest(table_path=path, ignore_if_not_exists=True),
+            tables.DropTableRequest(table_path=path, drop_untiered=True),
+            tables.DropTableRequest(table_path=path, ignore_if_not_exists=True, drop_untiered=True),
         ],
     }

@@ -247,10 +247,10 @@ def test_a_table_of_the_scope_is_served_as_to_everybody(
         offsets = admin.prepare_lake_snapshot(table, 2, {TableBucket(table.table_id, 0): 2})
         named = Named(table.path, table.table_id, f"{name}-{number}", epoch=2, offsets_path=offsets)
         if name == "CreateTable":
-            admin.drop_table(table.path)
+            admin.drop_table(table.path, drop_untiered=True)
         some = [ask(channel, path, tokens[1][token], each, 1) for each in requests(named)[name]]
         heard.append([(each.status, len(each.responses), b"error" in b"".join(each.responses)) for each in some])
-        admin.drop_table(table.path, ignore_if_not_exists=True)
+        admin.drop_table(table.path, ignore_if_not_exists=True, drop_untiered=True)
     assert heard[0] == heard[1]
     assert heard[0][0][0] is grpc.StatusCode.OK or name in {"DropPartition", "CommitLakeTableSnapshot"}
 

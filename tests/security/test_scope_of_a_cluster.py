@@ -57,4 +57,4 @@ def test_a_hidden_table_of_a_cluster_is_one_that_does_not_exist(fluss_cluster: F
         assert answers() == before
         assert admin.list_tiering_statuses(OUTSIDE)[0].tiering_epoch == claim.tiering_epoch
         for path in (OUTSIDE, last.path):
-            admin.drop_table(path)
+            admin.drop_table(path, drop_untiered=True)

@@ -295,7 +295,7 @@ def test_a_damaged_table_keeps_neither_the_server_nor_the_other_tables(tmp_path:
         with pytest.raises(FlussTieringError) as damaged:
             client.list_buckets([bad.path])
         assert damaged.value.code is ErrorCode.CORRUPT_DATA
-        client.drop_table(bad.path)
+        client.drop_table(bad.path, drop_untiered=True)
         assert [table.path for table in client.list_tables()] == [good.path]
 
 

@@ -77,12 +77,12 @@ def drop_half(server: OpenServer, client: TieringClient) -> TablePath:
     table = new_table(client, [1, 2], freshness="0s")
     lease_latest_snapshots(client, "lease", [table.path], HOUR)
     with server.full_disk():
-        assert code_of(lambda: client.drop_table(table.path)) is ErrorCode.STORAGE
+        assert code_of(lambda: client.drop_table(table.path, drop_untiered=True)) is ErrorCode.STORAGE
         # What is dropped is neither listed nor given to anybody, although that could not be recorded.
         assert client.list_tiering_statuses() == []
         assert client.heartbeat(request_table=True, driver="driver").claim is None
         assert code_of(lambda: client.list_tiering_statuses(table.path)) is ErrorCode.TABLE_NOT_EXIST
-        assert code_of(lambda: client.drop_table(table.path)) is ErrorCode.STORAGE
+        assert code_of(lambda: client.drop_table(table.path, drop_untiered=True)) is ErrorCode.STORAGE
     return table.path
 
 
@@ -117,7 +117,7 @@ def test_a_table_of_the_same_name_may_be_made_before_the_drop_is_recorded(  # D1
 ) -> None:
     table = new_table(client, freshness="0s")
     with server.full_disk():
-        assert code_of(lambda: client.drop_table(table.path)) is ErrorCode.STORAGE
+        assert code_of(lambda: client.drop_table(table.path, drop_untiered=True)) is ErrorCode.STORAGE
     again = client.create_table(table.path, descriptor(freshness="0s"))
     server.run(server.components.definitions.settle())
     (status,) = client.list_tiering_statuses()

@@ -198,6 +198,6 @@ def test_a_server_streams_to_readers_elsewhere_what_its_files_hold(tmp_path: Pat
             assert rows.equals(pa.Table.from_batches(direct.read_kv_snapshot(table, snapshot, None, None)))
             with refused(ErrorCode.KV_SNAPSHOT_NOT_EXIST):
                 list(remote.read_kv_snapshot(table, replace(snapshot, snapshot_id=99), None, None))
-        client.drop_table(PATH)
+        client.drop_table(PATH, drop_untiered=True)
         with refused(ErrorCode.TABLE_NOT_EXIST):
             read_log(remote, table, 0, 0, 1)

@@ -90,4 +90,4 @@ def new_table(stack: Stack) -> Iterator[Callable[..., str]]:
 
     yield create
     for path in created:
-        stack.client.drop_table(path)
+        stack.client.drop_table(path, drop_untiered=True)

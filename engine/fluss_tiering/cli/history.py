@@ -9,6 +9,7 @@ import typer
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.status_view import dropped_line_of
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.tiering import TieringRound
 
@@ -22,9 +23,11 @@ def history(
     """Show the last rounds of a table: what each round wrote, how it ended and who ran it.
 
     Rows is the number of changes that a round took into the lake: rows that were written and rows that were deleted.
+    A line at the end tells how many records were dropped with a partition before they were in the lake.
     """
     with TieringClient(server) as client:
         rounds = client.list_tiering_rounds(table, limit=limit)
+        dropped = None if json else dropped_line_of(client, table)
     if json:
         output.print_json(_as_json(each) for each in rounds)
         return
@@ -44,6 +47,8 @@ def history(
         empty=f"{table} has had no round yet.",
     )
     output.print_errors((f"epoch {each.tiering_epoch}", each.error) for each in rounds if each.error)
+    if dropped is not None:
+        output.print_warning(dropped)
 
 
 def _as_row(tiering_round: TieringRound) -> list[str]:

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from fluss_tiering.cli.common import options, output
-from fluss_tiering.cli.status_view import health_line, maintenance_line, print_statuses, status_as_json
+from fluss_tiering.cli.status_view import dropped_line, health_line, maintenance_line, print_statuses, status_as_json
 from fluss_tiering.cli.watch import watch_statuses
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.error_text import harmless
@@ -23,9 +23,11 @@ def status(
 ) -> None:
     """Show the tiering status and the last error of each table.
 
-    Rows waiting is the number of log records that are not in the lake (with a Fluss cluster up to some 10 seconds
-    ago), and Lag is for how long the oldest of them has waited. For records from before the server's start, Lag is
-    the time since the last success. A table is Scheduled until its next round is due and something waits. With
+    Records waiting is the number of log records that are not in the lake (with a Fluss cluster up to some 10 seconds
+    ago). An update of a row of a primary-key table is two records, the row before and the row after. Lag is for how
+    long the oldest of them has waited. For records from before the server's start, Lag is the time since the last
+    success. Interrupted is the status Failed without a failure: the last round was cancelled, or its driver was
+    stopped or lost. A table is Scheduled until its next round is due and something waits. With
     --watch, a terminal shows the current statuses all the time. A pipe gets one line for each change; with --json the
     line is a JSON object.
 
@@ -46,6 +48,8 @@ def status(
     if table is not None:
         for each in statuses:
             output.print_sentence(maintenance_line(each))
+            if (dropped := dropped_line(each)) is not None:
+                output.print_warning(dropped)
     if health is not None:
         output.print_sentence(health)
 

@@ -11,8 +11,11 @@ from rich.text import Text
 from fluss_tiering.cli.common import output
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.common.security import about_nothing
+from fluss_tiering.client import TieringClient
 from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
 from fluss_tiering.model.error_text import harmless
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.plural import counted
 
@@ -24,7 +27,7 @@ _HEADINGS = (
     Heading("Last tiered", spare=1),
     Heading("Failures", numeric=True, spare=3),
     Heading("Next round"),
-    Heading("Rows waiting", numeric=True),
+    Heading("Records waiting", numeric=True),
     Heading("Lag", spare=5),
 )
 _HEALTH_STYLES = {
@@ -58,6 +61,11 @@ def status_table(statuses: Iterable[TieringStatus]) -> Group:
     return Group(output.make_table(_HEADINGS, map(_as_row, shown)), *errors)
 
 
+def shown_state(status: TieringStatus) -> str:
+    """Return the state of a table in the words of its history, which tells interrupted rounds from failed ones."""
+    return "Interrupted" if status.interrupted else status.state.value
+
+
 def status_as_json(status: TieringStatus) -> dict[str, object]:
     """Return a status as a JSON object."""
     return {
@@ -65,6 +73,7 @@ def status_as_json(status: TieringStatus) -> dict[str, object]:
         "table_name": status.path.table,
         "table_id": status.table_id,
         "status": status.state.value,
+        "interrupted": status.interrupted,
         "status_since": output.iso_time(status.state_since),
         "tiering_epoch": status.tiering_epoch,
         "last_tiered_time": output.iso_time(status.last_tiered_time),
@@ -84,6 +93,8 @@ def status_as_json(status: TieringStatus) -> dict[str, object]:
         "maintenance_expired_snapshots": status.maintenance_expired_snapshots,
         "maintenance_deleted_files": status.maintenance_deleted_files,
         "switched_on_time": output.iso_time(status.switched_on_time),
+        "dropped_untiered_records": status.dropped_untiered_records,
+        "dropped_untiered_time": output.iso_time(status.dropped_untiered_time),
     }
 
 
@@ -101,6 +112,29 @@ def maintenance_line(status: TieringStatus) -> str:
         f"{_counted(status.maintenance_deleted_files, 'file')}; the lake table has "
         f"{_counted(status.maintenance_saved_files, 'file')} fewer by it"
     )
+
+
+def dropped_line(status: TieringStatus) -> str | None:
+    """Return a line about records that were dropped before they were in the lake; None if there are none."""
+    records = status.dropped_untiered_records
+    if not records:
+        return None
+    when = output.ago_cell(status.dropped_untiered_time)
+    return (
+        f"{status.path}: {counted(records, 'log record')} never came into the lake, because a partition was dropped "
+        f"first (last noticed {when})"
+    )
+
+
+def dropped_line_of(client: TieringClient, table: TablePath) -> str | None:
+    """Return the line of a table, as `dropped_line` does; None, too, if the table is not tiered."""
+    try:
+        (status,) = client.list_tiering_statuses(table)
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.INVALID_TIERING_STATE:
+            raise
+        return None
+    return dropped_line(status)
 
 
 def _counted(number: int | None, noun: str) -> str:
@@ -130,7 +164,7 @@ def _errors(statuses: Iterable[TieringStatus]) -> list[tuple[str, str]]:
 def _as_row(status: TieringStatus) -> list[str]:
     return [
         str(status.path),
-        output.status_cell(status.state),
+        output.status_cell(shown_state(status)),
         output.ago_cell(status.state_since),
         output.count_cell(status.tiering_epoch),
         output.ago_cell(status.last_tiered_time),

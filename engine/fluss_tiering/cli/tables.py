@@ -31,6 +31,9 @@ _QUOTED_COLUMN: Final = re.compile(r"`(?P<name>(?:[^`]|``)+)`\s*(?P<type>.*)", r
 """A column whose name is in backticks, as in SQL, in which a backtick is doubled."""
 _FRESHNESS: Final = LAKE_FRESHNESS.default
 _SHOWN_COLUMNS: Final = 20
+_DropUntiered = Annotated[
+    bool, typer.Option("--drop-untiered", help="Drop it although it has records that are not in the lake.")
+]
 
 app = typer.Typer(help="List, create, describe, alter and drop tables.", no_args_is_help=True, cls=Group)
 
@@ -256,13 +259,19 @@ def alter_table(
 def drop_table(
     table: options.Table,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if the table does not exist.")] = False,
+    drop_untiered: _DropUntiered = False,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Drop a table with its rows, snapshots and status. Its lake table stays."""
+    """Drop a table with its rows, snapshots and status. Its lake table stays.
+
+    A table that is tiered is dropped once all of its records are in the lake. Otherwise the command is refused, and
+    says how many are not.
+    """
+    untiered: int | None = 0
     with TieringClient(server) as client, _or_nothing(if_exists, ErrorCode.TABLE_NOT_EXIST) as happened:
-        client.drop_table(table)
-    dropped = f"Dropped {table}." if happened else f"There is no table {table}: nothing was dropped."
-    output.print_sentence(dropped)
+        untiered = client.drop_table(table, drop_untiered=drop_untiered)
+    dropped = f"Dropped {table}" if happened else f"There is no table {table}: nothing was dropped"
+    output.print_sentence(f"{dropped}{_lost(untiered)}.")
 
 
 @app.command("drop-partition", cls=Command)
@@ -272,15 +281,28 @@ def drop_partition(
         list[str], typer.Argument(metavar="VALUE", help="The value of each partition column.", show_default=False)
     ],
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if the partition does not exist.")] = False,
+    drop_untiered: _DropUntiered = False,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Drop a partition with its rows and snapshots. Its rows in the lake stay."""
+    """Drop a partition with its rows and snapshots. Its rows in the lake stay.
+
+    A partition of a table that is tiered is dropped once all of its records are in the lake. Otherwise the command is
+    refused, and says how many are not.
+    """
+    untiered: int | None = 0
     with TieringClient(server) as client, _or_nothing(if_exists, ErrorCode.PARTITION_NOT_EXIST) as happened:
         _check_partition(client.get_tables([table])[0], values)
-        client.drop_partition(table, values)
+        untiered = client.drop_partition(table, values, drop_untiered=drop_untiered)
     partition = f"partition {partition_name(values)}"
-    dropped = f"Dropped {partition} of {table}." if happened else f"{table} has no {partition}: nothing was dropped."
-    output.print_sentence(escape(dropped))
+    dropped = f"Dropped {partition} of {table}" if happened else f"{table} has no {partition}: nothing was dropped"
+    output.print_sentence(escape(f"{dropped}{_lost(untiered)}."))
+
+
+def _lost(untiered: int | None) -> str:
+    """Return what a drop lost that was not in the lake, as the end of a sentence."""
+    if untiered is None:
+        return ". How many of its records were not in the lake could not be counted"
+    return f", with {counted(untiered, 'log record')} that never came into the lake" if untiered else ""
 
 
 @contextmanager

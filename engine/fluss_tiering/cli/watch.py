@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.markup import escape
 
 from fluss_tiering.cli.common import output
-from fluss_tiering.cli.status_view import status_as_json, status_table
+from fluss_tiering.cli.status_view import shown_state, status_as_json, status_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.error_text import harmless
 from fluss_tiering.model.errors import SERVER_AWAY, FlussTieringError
@@ -82,7 +82,7 @@ def _print_status(status: TieringStatus, *, json: bool) -> None:
     why = f"  {status.last_error.splitlines()[0]}" if status.last_error and status.last_error.strip() else ""
     parked = f"  parked: fluss-tiering resume {status.path}" if status.parked else ""
     output.print_line(
-        f"{output.iso_time(status.state_since)}  {status.path}  {status.state.value}  epoch {status.tiering_epoch}"
+        f"{output.iso_time(status.state_since)}  {status.path}  {shown_state(status)}  epoch {status.tiering_epoch}"
         f"{parked}{harmless(why)}"
     )
 

@@ -99,8 +99,8 @@ class TieringStatus:
         last_error_time: When that happened; None if the last round succeeded.
         consecutive_failures: How many rounds in a row have failed.
         next_retry_time: When a Failed table is tried again; None for a parked table and in every other state.
-        records_waiting: The number of log records that are not in the lake; None if the server does not know it. With a
-            Fluss cluster it is up to some seconds old.
+        records_waiting: The number of log records that are not in the lake; None if the server does not know it. An
+            update of a row of a primary-key table is two. With a Fluss cluster it is up to some seconds old.
         waiting_since: About when the oldest of these records was written; None if none waits or if it is not known. Of
             records from before the server's start it is the last success, or the table's creation.
         next_round_time: The earliest time at which the table becomes Pending by itself. If it is over, the table
@@ -119,6 +119,8 @@ class TieringStatus:
             not so since the server started. A Fluss cluster may have made another lake table then.
         failing_since: When the first of the `consecutive_failures` happened; None if there are none. Of a table that
             failed before its server kept this time, it is the time of a later failure.
+        dropped_untiered_records: How many log records were dropped with their partitions before they were in the lake.
+        dropped_untiered_time: When the server noticed the last of them; None if there are none.
         interruptions: How many rounds in a row were interrupted since a round last succeeded or failed by itself,
             without those that were cancelled. Only the server knows it; it is 0 for clients.
     """
@@ -145,6 +147,8 @@ class TieringStatus:
     maintenance_deleted_files: int | None = field(default=None, compare=False)
     switched_on_time: int | None = field(default=None, compare=False)
     failing_since: int | None = None
+    dropped_untiered_records: int = 0
+    dropped_untiered_time: int | None = None
     interruptions: int = 0
 
     @property

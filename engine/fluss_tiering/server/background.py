@@ -92,6 +92,7 @@ def common_jobs(
             _BACKLOGS_INTERVAL_MS,
             lambda: _in_turns(lambda: threads.control(tiering.tell_of_backlogs, _BACKLOGS_AT_ONCE)),
         ),
+        Job("count what was dropped", _BACKLOGS_INTERVAL_MS, lambda: threads.control(tiering.note_lost)),
         Job(
             "forget outcomes of dropped tables",
             _DROPPED_TABLES_INTERVAL_MS,

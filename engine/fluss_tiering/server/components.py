@@ -107,7 +107,7 @@ async def open_components(
     managers = await threads.control(Managers, storage, store, clock, policy, _lease_limits(settings))
     active = await backend.open_active(storage, managers, threads, check, stack)
     scanners = KvScannerManager(clock, ScannerLimits.of(settings))
-    definitions = TableDefinitions(threads, storage, managers)
+    definitions = TableDefinitions(threads, storage, managers, active.lake)
     executor_tokens = None
     if settings.asks_callers:
         key = await threads.control(store.secret, KEY_NAME, KEY_BYTES)

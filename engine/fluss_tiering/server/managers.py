@@ -110,6 +110,8 @@ class Managers:
         If this cannot be recorded, the table is withheld: nobody sees it or is given it, and `forget_dropped` tries
         again. After a restart the table is forgotten too, because the storage does not have it.
         """
+        if self.tiering.tables.get(table_id) is not None:
+            self.tiering.totals.count_lost(path, self.backlogs.untiered(table_id))
         try:
             self.tiering.remove(table_id)
             self.lake.forget(table_id)

@@ -103,6 +103,8 @@ def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:
         maintenance_deleted_files=status.maintenance_deleted_files,
         switched_on_time=status.switched_on_time,
         failing_since=status.failing_since,
+        dropped_untiered_records=status.dropped_untiered_records,
+        dropped_untiered_time=status.dropped_untiered_time,
     )
 
 
@@ -140,6 +142,8 @@ def status_from_pb(message: pb.PbTableTieringStatus) -> TieringStatus:
         message.maintenance_deleted_files if message.HasField("maintenance_deleted_files") else None,
         message.switched_on_time if message.HasField("switched_on_time") else None,
         message.failing_since if message.HasField("failing_since") else None,
+        message.dropped_untiered_records,
+        message.dropped_untiered_time if message.HasField("dropped_untiered_time") else None,
     )
 
 

@@ -141,7 +141,7 @@ def test_keys_lead_through_the_page_in_its_order(browser, airflow, tables, name)
     first = ["Skip to the content", "Airflow", "Tables", "Leases"]
     assert reached[:4] == first
     assert [each for each in reached if each in {"refresh", "q"}] == ["refresh", "q"]
-    assert "Rows waiting" in reached
+    assert "Records waiting" in reached
     browser.open(address(airflow, "./"))
     browser.press("Tab", 9)
     browser.press("Enter", 13)

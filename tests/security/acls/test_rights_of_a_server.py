@@ -154,7 +154,7 @@ def test_nothing_else_is_allowed_to_who_may_tier(shop: Shop, client: TieringClie
     with refused(ErrorCode.AUTHORIZATION, missing("ALTER", "TABLE", str(path))):
         client.alter_table(path, {"table.datalake.freshness": "7min"}, [])
     with refused(ErrorCode.AUTHORIZATION, missing("DROP", "TABLE", str(path))):
-        client.drop_table(path)
+        client.drop_table(path, drop_untiered=True)
     if shop.guarded.cluster.version != "0.9.1":
         with refused(ErrorCode.AUTHORIZATION, missing("DESCRIBE", "CLUSTER", "")):
             client.cluster_health()
@@ -185,9 +185,9 @@ def test_rights_to_write_and_to_define(shop: Shop, client: TieringClient) -> Non
         write_day(client, days, columns)
     shop.guarded.give(*acls_of(needed_for([*TO_WRITE, Use.DEFINING, Use.HEALTH]), [shop.database], [*shop.paths, days]))
     write_day(client, days, columns)
-    client.drop_partition(days, ["today"])
+    client.drop_partition(days, ["today"], drop_untiered=True)
     client.alter_table(days, {"table.datalake.freshness": "7min"}, [])
-    client.drop_table(days)
+    client.drop_table(days, drop_untiered=True)
     if shop.guarded.cluster.version != "0.9.1":
 
         def is_green() -> bool:

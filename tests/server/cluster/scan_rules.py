@@ -250,7 +250,7 @@ def a_malformed_call_does_not_keep_a_scanner_alive(on: Scanning) -> list:
 @rule("K12", EXPIRED)
 def a_scanner_ends_with_its_table(on: Scanning) -> list:
     opened = on.open(table := on.table(), batch_size_bytes=1)
-    on.client.drop_table(table.path)
+    on.client.drop_table(table.path, drop_untiered=True)
     numbers = iter(range(1, ROWS))
     return [
         wait_until(lambda: (found := on.go_on(opened, next(numbers), batch_size_bytes=1).outcome) != MORE and found)

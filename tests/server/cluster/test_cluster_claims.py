@@ -50,7 +50,7 @@ def table(client: TieringClient) -> Iterator[TableInfo]:
     put(client, made, 10)
     wait_for(client, made, TieringState.PENDING)
     yield made
-    client.drop_table(made.path, ignore_if_not_exists=True)
+    client.drop_table(made.path, ignore_if_not_exists=True, drop_untiered=True)
 
 
 def test_a_round_of_a_log_table(server: ClusterServer, client: TieringClient, fluss: FlussClient) -> None:
@@ -228,7 +228,7 @@ def test_a_round_outlives_this_server(
             assert fluss.call(lake_snapshot(table.path)) == LakeSnapshot(table.table_id, 8, offsets)
             (ended,) = driver.list_tiering_rounds(table.path)  # S24
             assert (ended.state, ended.tiering_epoch) == (TieringState.TIERED, 1)
-            driver.drop_table(table.path)
+            driver.drop_table(table.path, drop_untiered=True)
     finally:
         process.stop()
 

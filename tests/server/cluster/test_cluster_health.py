@@ -48,7 +48,7 @@ def test_the_health_of_a_cluster_is_told(fluss_cluster: FlussCluster, tmp_path: 
             f"Fluss cluster: Green, buckets with a leader that serves: {health.buckets} of {health.buckets}, "
             f"replicas in sync: {health.replicas} of {health.replicas}"
         )
-        client.drop_table(table.path)
+        client.drop_table(table.path, drop_untiered=True)
 
 
 @pytest.mark.system
@@ -69,7 +69,7 @@ def test_buckets_without_a_leader_are_counted(fluss_cluster: FlussCluster, tmp_p
         finally:
             killed.start()
             fluss_cluster.wait_until_ready()
-        client.drop_table(table.path)
+        client.drop_table(table.path, drop_untiered=True)
 
 
 @pytest.mark.fluss_versions("0.9.1")

@@ -30,7 +30,7 @@ def table(client: TieringClient) -> Iterator[TableInfo]:
     made = lake_table(client, "lake", freshness="1h", primary_key=False)
     put(client, made, 10)
     yield made
-    client.drop_table(made.path)
+    client.drop_table(made.path, drop_untiered=True)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def table(client: TieringClient) -> Iterator[TableInfo]:
     made = lake_table(client, "leased", freshness="1h")
     put(client, made, 3)
     yield made
-    client.drop_table(made.path, ignore_if_not_exists=True)
+    client.drop_table(made.path, ignore_if_not_exists=True, drop_untiered=True)
 
 
 def wait_until_gone(fluss: FlussClient, client: TieringClient, table: TableInfo, snapshot: KvSnapshot) -> None:

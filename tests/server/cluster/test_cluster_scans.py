@@ -197,7 +197,7 @@ def test_a_scan_that_idles_for_too_long(scanning: Failing) -> None:  # K10
 def test_a_scan_whose_table_is_dropped(scanning: Failing) -> None:  # K12
     files = scanning.files
     assert files
-    scanning.client.drop_table(scanning.table.path)
+    scanning.client.drop_table(scanning.table.path, drop_untiered=True)
     # Until the leader has heard of it, the scan goes on.
     wait_until(lambda: not any(each.exists() for each in files))
     scanning.check_it_is_lost()

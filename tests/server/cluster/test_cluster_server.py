@@ -87,7 +87,7 @@ def test_tables_and_rows_of_a_cluster(client: TieringClient, fluss_cluster: Flus
     assert sum(info.log_end_offset for info in client.list_buckets([path])[path]) == 1_000
     assert client.alter_table(path, {FRESHNESS: "9min"}, []).descriptor.properties[FRESHNESS] == "9min"
     assert status_of(client, path) is not None
-    client.drop_table(path)
+    client.drop_table(path, drop_untiered=True)
     assert status_of(client, path) is None
     with pytest.raises(FlussTieringError) as refused:
         client.get_tables([path])
@@ -347,7 +347,7 @@ def test_the_second_server_of_a_cluster_takes_over(
             assert before is not None
             assert after is not None
             assert after.tiering_epoch >= before.tiering_epoch
-            client.drop_table(path)
+            client.drop_table(path, drop_untiered=True)
 
 
 def test_an_old_cluster_without_leases_is_warned_of_once(

@@ -53,7 +53,7 @@ def test_a_table_without_new_records_costs_no_spark(fluss_cluster: FlussCluster,
         for options in (named, drain, service):
             with pytest.raises(AssertionError, match="Spark was started"):
                 application.run(options)
-        client.drop_table(table.path)
+        client.drop_table(table.path, drop_untiered=True)
 
 
 def test_a_status_tells_what_waits_in_a_cluster(
@@ -78,4 +78,4 @@ def test_a_status_tells_what_waits_in_a_cluster(
         finish(client, held)
         put(client, table, 3, first=10)
         wait_until(lambda: status(client, table).records_waiting == 3)
-        client.drop_table(table.path)
+        client.drop_table(table.path, drop_untiered=True)

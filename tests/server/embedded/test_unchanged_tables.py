@@ -252,7 +252,7 @@ def test_what_waits_is_what_the_buckets_and_the_lake_snapshot_say(
             case 1:
                 server.tier(table, chance.random(), forced=True)
             case 2 if days:
-                server.client.drop_partition(table.path, [chance.choice(sorted(days))])
+                server.client.drop_partition(table.path, [chance.choice(sorted(days))], drop_untiered=True)
             case _:
                 day, count = f"d{chance.randrange(3)}", chance.randrange(1, 20)
                 rows = [{"day": day, "id": chance.randrange(50), "name": "n"} for _ in range(count)]

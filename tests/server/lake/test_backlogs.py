@@ -33,7 +33,7 @@ class Model:
     def tier(self, offsets: dict[TableBucket, int]) -> None:
         before = {} if self.snapshot is None else self.snapshot.log_end_offsets
         self.snapshot = LakeSnapshot(TABLE, 1, {**before, **offsets})
-        self.backlogs.tiered(TABLE)
+        self.backlogs.tiered(TABLE, offsets)
 
     def drop(self, partition_id: int) -> None:
         self.ends = {bucket: end for bucket, end in self.ends.items() if bucket.partition_id != partition_id}
@@ -172,6 +172,30 @@ def test_a_write_that_is_noted_after_its_partition_was_dropped_does_not_count(mo
     model.backlogs.written({dropped: 5})
     model.backlogs.count(TABLE, [BucketInfo(dropped, 0, 6, 6), *model.infos()])
     assert model.counted().records == 2
+
+
+def test_records_of_dropped_partitions_that_are_not_in_the_lake_are_lost(model: Model) -> None:  # E6
+    backlogs, dropped, vanished, kept = model.backlogs, *(TableBucket(TABLE, 0, each) for each in (1, 2, 3))
+    backlogs.created(TABLE)
+    for bucket in (dropped, vanished, kept):
+        model.write(bucket, 10)
+    model.tier({dropped: 4, vanished: 10})
+    assert backlogs.losing() == []
+    model.drop(1)
+    model.ends.pop(vanished)
+    backlogs.replace(TABLE, model.infos())
+    assert backlogs.losing() == [TABLE]
+    assert backlogs.lost(TABLE) == {dropped: 6}, "all of the other one is in the lake"
+    assert backlogs.untiered(TABLE) == 16
+
+    # A look at the cluster from before the drop, and a round that read the partition before.
+    model.backlogs.replace(TABLE, [*model.infos(), BucketInfo(dropped, 0, 10, 10)])
+    model.backlogs.replace(TABLE, model.infos())
+    model.tier({dropped: 9, kept: 10})
+    assert backlogs.lost(TABLE) == {dropped: 1}
+    backlogs.forget_lost(TABLE, [dropped])
+    assert backlogs.losing() == []
+    assert backlogs.lost(TABLE) == {}
 
 
 def test_changed_tables_are_told_once(model: Model) -> None:  # D27

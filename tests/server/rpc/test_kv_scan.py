@@ -173,7 +173,7 @@ def test_what_cannot_be_scanned_is_refused(client: TieringClient, stub: KvScanSt
     assert refusal(lambda: stub.ScanKv(request(log), timeout=20)) is ErrorCode.TABLE_WITHOUT_PRIMARY_KEY
     assert refusal(lambda: stub.ScanKv(request(table, 1), timeout=20)) is ErrorCode.INVALID_REQUEST
     assert refusal(lambda: stub.ScanKv(request(table, -1), timeout=20)) is ErrorCode.INVALID_REQUEST
-    client.drop_table(table.path)
+    client.drop_table(table.path, drop_untiered=True)
     assert refusal(lambda: stub.ScanKv(request(table), timeout=20)) is ErrorCode.TABLE_NOT_EXIST
 
 
@@ -279,7 +279,7 @@ def test_dropping_the_table_expires_its_scanners(
 ) -> None:  # K12
     table, other = new_table(client, range(10)), new_table(client, range(10))
     answers = [stub.ScanKv(request(each, batch_size_bytes=1), timeout=20) for each in (table, table, other)]
-    client.drop_table(table.path)
+    client.drop_table(table.path, drop_untiered=True)
     assert (server.open_count, views()) == (1, 1)
     calls = [pb.ScanKvRequest(scanner_id=each.scanner_id, call_seq_id=1, batch_size_bytes=1) for each in answers]
     for call in calls[:2]:

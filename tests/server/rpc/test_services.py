@@ -356,7 +356,7 @@ def test_dropping_a_table_ends_all_it_had(client: TieringClient) -> None:  # S12
     dropped, other = new_table(client, [1, 2]), new_table(client, [1, 2])
     lease_latest_snapshots(client, "drop", [dropped.path, other.path], HOUR)
     claim = claimed(client, dropped, "drop")
-    client.drop_table(dropped.path)
+    client.drop_table(dropped.path, drop_untiered=True)
     (lease,) = client.list_leases("drop")
     assert {bucket.table_id for bucket in lease.snapshots} == {other.table_id}
     answer = client.heartbeat(tiering=[HeartbeatEntry(dropped.table_id, claim.tiering_epoch)])

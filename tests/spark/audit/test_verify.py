@@ -191,6 +191,13 @@ def test_rows_of_a_dropped_partition_that_was_made_again_are_explained(tiering: 
     assert "k 1, day mon: extra (0 in the table, 1 in the lake)" in told
     assert "Rows that are only in the lake may be those of a dropped partition" in told
 
+    tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows.set_column(1, "day", [["tue"] * 2])])
+    tiering.client.drop_partition(table.path, ["tue"], drop_untiered=True)
+    run("verify", str(table.path), "--server", tiering.target)
+    told = " ".join(capsys.readouterr().err.split())
+    assert "2 log records never came into the lake" in told  # E6
+    assert "They are in neither of the two, and are not compared" in told
+
 
 ROW = {
     "pair": ("ROW<a INT, b INT>", {"a": 1, "b": None}),

@@ -78,7 +78,7 @@ def two_tables(cluster: Tiering, purpose: str) -> Iterator[TwoTables]:
         cluster.write(table, SECOND)
     yield TwoTables(logged, keyed, lease_latest_snapshots(cluster.client, purpose, [logged.path, keyed.path], 600_000))
     for table in (logged, keyed):
-        cluster.client.drop_table(table.path)
+        cluster.client.drop_table(table.path, drop_untiered=True)
 
 
 def known(fluss: FlussClient, table: TableInfo) -> LakeSnapshot | None:

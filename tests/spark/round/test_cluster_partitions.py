@@ -56,7 +56,7 @@ def tables(cluster: Tiering) -> Iterator[list[TableInfo]]:
         write(cluster, table, rows("first", 0, 10))
     yield made
     for table in made:
-        cluster.client.drop_table(table.path)
+        cluster.client.drop_table(table.path, drop_untiered=True)
 
 
 def rows(name: str, start: int, end: int, days: Sequence[str] = (DROPPED, KEPT)) -> list[Row]:

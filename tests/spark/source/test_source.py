@@ -267,7 +267,7 @@ def test_a_table_that_is_dropped_while_it_is_read_fails_the_query(tiering: Tieri
     table = create(tiering, NAMED, named(range(10)))
     planned = load(tiering, table)
     assert partition_count(planned) == 1
-    tiering.client.drop_table(table.path)
+    tiering.client.drop_table(table.path, drop_untiered=True)
     with pytest.raises(Exception, match=r"\[TABLE_NOT_EXIST\]"):
         planned.collect()
 

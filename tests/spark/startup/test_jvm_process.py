@@ -143,7 +143,7 @@ def test_all_processes_of_a_service_may_be_signalled_at_once(
     finally:
         command.kill()
         with TieringClient(server.target) as client:
-            client.drop_table(table.path)
+            client.drop_table(table.path, drop_untiered=True)
     assert not re.search(r"error:|Traceback|Warning", messages.read_text()), messages.read_text()
 
 

@@ -715,6 +715,8 @@ class PbTableTieringStatus(_message.Message):
     MAINTENANCE_DELETED_FILES_FIELD_NUMBER: _builtins.int
     SWITCHED_ON_TIME_FIELD_NUMBER: _builtins.int
     FAILING_SINCE_FIELD_NUMBER: _builtins.int
+    DROPPED_UNTIERED_RECORDS_FIELD_NUMBER: _builtins.int
+    DROPPED_UNTIERED_TIME_FIELD_NUMBER: _builtins.int
     status: _builtins.str
     """The status: New, Initialized, Scheduled, Pending, Tiering, Tiered or Failed."""
     tiering_epoch: _builtins.int
@@ -738,8 +740,9 @@ class PbTableTieringStatus(_message.Message):
     parked: _builtins.bool
     """Whether the table failed so many times in a row that it is not tried again until it is resumed or altered."""
     records_waiting: _builtins.int
-    """The number of log records that are not in the lake. It is absent if the server does not know it: after a restart
-    until it has looked at the table, and while no server is active. With a Fluss cluster it is up to some seconds old.
+    """The number of log records that are not in the lake. Each change of a primary-key table is a record, and an update
+    is two: the row before and the row after. It is absent if the server does not know it: after a restart until it has
+    looked at the table, and while no server is active. With a Fluss cluster it is up to some seconds old.
     """
     waiting_since: _builtins.int
     """About the time at which the oldest of these records was written. The present time less this is the lag of the lake
@@ -776,6 +779,12 @@ class PbTableTieringStatus(_message.Message):
     """The time of the first of the failures that consecutive_failures counts. It is absent if that is 0. Of a table that
     failed before its server kept this time, it is the time of a later failure.
     """
+    dropped_untiered_records: _builtins.int
+    """The number of log records that were dropped with their partitions before they were in the lake, whoever dropped
+    them. With a Fluss cluster it may be too low by what was written in the seconds before.
+    """
+    dropped_untiered_time: _builtins.int
+    """The time at which the server noticed the last of them. It is absent if there are none."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -805,11 +814,15 @@ class PbTableTieringStatus(_message.Message):
         maintenance_deleted_files: _builtins.int | None = ...,
         switched_on_time: _builtins.int | None = ...,
         failing_since: _builtins.int | None = ...,
+        dropped_untiered_records: _builtins.int = ...,
+        dropped_untiered_time: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_failing_since", b"_failing_since", "_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_switched_on_time", b"_switched_on_time", "_waiting_since", b"_waiting_since", "failing_since", b"failing_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "records_waiting", b"records_waiting", "switched_on_time", b"switched_on_time", "table_path", b"table_path", "waiting_since", b"waiting_since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dropped_untiered_time", b"_dropped_untiered_time", "_failing_since", b"_failing_since", "_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_switched_on_time", b"_switched_on_time", "_waiting_since", b"_waiting_since", "dropped_untiered_time", b"dropped_untiered_time", "failing_since", b"failing_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "records_waiting", b"records_waiting", "switched_on_time", b"switched_on_time", "table_path", b"table_path", "waiting_since", b"waiting_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_failing_since", b"_failing_since", "_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_switched_on_time", b"_switched_on_time", "_waiting_since", b"_waiting_since", "consecutive_failures", b"consecutive_failures", "failing_since", b"failing_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "parked", b"parked", "records_waiting", b"records_waiting", "status", b"status", "status_since", b"status_since", "switched_on_time", b"switched_on_time", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch", "waiting_since", b"waiting_since"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dropped_untiered_time", b"_dropped_untiered_time", "_failing_since", b"_failing_since", "_freshness_ms", b"_freshness_ms", "_last_error", b"_last_error", "_last_error_time", b"_last_error_time", "_last_maintained_time", b"_last_maintained_time", "_last_tiered_time", b"_last_tiered_time", "_maintenance_deleted_files", b"_maintenance_deleted_files", "_maintenance_expired_snapshots", b"_maintenance_expired_snapshots", "_maintenance_rewritten_bytes", b"_maintenance_rewritten_bytes", "_maintenance_saved_files", b"_maintenance_saved_files", "_next_retry_time", b"_next_retry_time", "_next_round_time", b"_next_round_time", "_records_waiting", b"_records_waiting", "_switched_on_time", b"_switched_on_time", "_waiting_since", b"_waiting_since", "consecutive_failures", b"consecutive_failures", "dropped_untiered_records", b"dropped_untiered_records", "dropped_untiered_time", b"dropped_untiered_time", "failing_since", b"failing_since", "freshness_ms", b"freshness_ms", "last_error", b"last_error", "last_error_time", b"last_error_time", "last_maintained_time", b"last_maintained_time", "last_tiered_time", b"last_tiered_time", "maintenance_deleted_files", b"maintenance_deleted_files", "maintenance_expired_snapshots", b"maintenance_expired_snapshots", "maintenance_rewritten_bytes", b"maintenance_rewritten_bytes", "maintenance_saved_files", b"maintenance_saved_files", "next_retry_time", b"next_retry_time", "next_round_time", b"next_round_time", "parked", b"parked", "records_waiting", b"records_waiting", "status", b"status", "status_since", b"status_since", "switched_on_time", b"switched_on_time", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch", "waiting_since", b"waiting_since"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dropped_untiered_time: _TypeAlias = _typing.Literal["dropped_untiered_time"]  # noqa: Y015
+    _WhichOneofArgType__dropped_untiered_time: _TypeAlias = _typing.Literal["_dropped_untiered_time", b"_dropped_untiered_time"]  # noqa: Y015
     _WhichOneofReturnType__failing_since: _TypeAlias = _typing.Literal["failing_since"]  # noqa: Y015
     _WhichOneofArgType__failing_since: _TypeAlias = _typing.Literal["_failing_since", b"_failing_since"]  # noqa: Y015
     _WhichOneofReturnType__freshness_ms: _TypeAlias = _typing.Literal["freshness_ms"]  # noqa: Y015
@@ -840,6 +853,8 @@ class PbTableTieringStatus(_message.Message):
     _WhichOneofArgType__switched_on_time: _TypeAlias = _typing.Literal["_switched_on_time", b"_switched_on_time"]  # noqa: Y015
     _WhichOneofReturnType__waiting_since: _TypeAlias = _typing.Literal["waiting_since"]  # noqa: Y015
     _WhichOneofArgType__waiting_since: _TypeAlias = _typing.Literal["_waiting_since", b"_waiting_since"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dropped_untiered_time) -> _WhichOneofReturnType__dropped_untiered_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__failing_since) -> _WhichOneofReturnType__failing_since | None: ...
     @_typing.overload

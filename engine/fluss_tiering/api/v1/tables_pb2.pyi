@@ -630,8 +630,11 @@ class DropTableRequest(_message.Message):
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
+    DROP_UNTIERED_FIELD_NUMBER: _builtins.int
     ignore_if_not_exists: _builtins.bool
     """Whether it is no error if the table does not exist."""
+    drop_untiered: _builtins.bool
+    """Whether the table is dropped although it has records that are not in the lake. They are lost."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -641,10 +644,11 @@ class DropTableRequest(_message.Message):
         *,
         table_path: _common_pb2.PbTablePath | None = ...,
         ignore_if_not_exists: _builtins.bool = ...,
+        drop_untiered: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_if_not_exists", b"ignore_if_not_exists", "table_path", b"table_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop_untiered", b"drop_untiered", "ignore_if_not_exists", b"ignore_if_not_exists", "table_path", b"table_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -652,18 +656,27 @@ Global___DropTableRequest: _TypeAlias = DropTableRequest  # noqa: Y015
 
 @_typing.final
 class DropTableResponse(_message.Message):
-    """The answer to the drop of a table. It has no fields."""
+    """The answer to the drop of a table."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    DROPPED_UNTIERED_RECORDS_FIELD_NUMBER: _builtins.int
+    dropped_untiered_records: _builtins.int
+    """The number of log records that were dropped before they were in the lake. It is 0 for a table that is not tiered. It
+    is absent if the records could not be counted.
+    """
     def __init__(
         self,
+        *,
+        dropped_untiered_records: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dropped_untiered_records", b"_dropped_untiered_records", "dropped_untiered_records", b"dropped_untiered_records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dropped_untiered_records", b"_dropped_untiered_records", "dropped_untiered_records", b"dropped_untiered_records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__dropped_untiered_records: _TypeAlias = _typing.Literal["dropped_untiered_records"]  # noqa: Y015
+    _WhichOneofArgType__dropped_untiered_records: _TypeAlias = _typing.Literal["_dropped_untiered_records", b"_dropped_untiered_records"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dropped_untiered_records) -> _WhichOneofReturnType__dropped_untiered_records | None: ...
 
 Global___DropTableResponse: _TypeAlias = DropTableResponse  # noqa: Y015
 
@@ -676,8 +689,11 @@ class DropPartitionRequest(_message.Message):
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     PARTITION_VALUES_FIELD_NUMBER: _builtins.int
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _builtins.int
+    DROP_UNTIERED_FIELD_NUMBER: _builtins.int
     ignore_if_not_exists: _builtins.bool
     """Whether it is no error if the partition does not exist."""
+    drop_untiered: _builtins.bool
+    """Whether the partition is dropped although it has records that are not in the lake. They are lost."""
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -692,10 +708,11 @@ class DropPartitionRequest(_message.Message):
         table_path: _common_pb2.PbTablePath | None = ...,
         partition_values: _abc.Iterable[_builtins.str] | None = ...,
         ignore_if_not_exists: _builtins.bool = ...,
+        drop_untiered: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_if_not_exists", b"ignore_if_not_exists", "partition_values", b"partition_values", "table_path", b"table_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop_untiered", b"drop_untiered", "ignore_if_not_exists", b"ignore_if_not_exists", "partition_values", b"partition_values", "table_path", b"table_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -703,18 +720,27 @@ Global___DropPartitionRequest: _TypeAlias = DropPartitionRequest  # noqa: Y015
 
 @_typing.final
 class DropPartitionResponse(_message.Message):
-    """The answer to the drop of a partition. It has no fields."""
+    """The answer to the drop of a partition."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    DROPPED_UNTIERED_RECORDS_FIELD_NUMBER: _builtins.int
+    dropped_untiered_records: _builtins.int
+    """The number of log records that were dropped before they were in the lake. It is 0 if the table is not tiered. It is
+    absent if the records could not be counted.
+    """
     def __init__(
         self,
+        *,
+        dropped_untiered_records: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dropped_untiered_records", b"_dropped_untiered_records", "dropped_untiered_records", b"dropped_untiered_records"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dropped_untiered_records", b"_dropped_untiered_records", "dropped_untiered_records", b"dropped_untiered_records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__dropped_untiered_records: _TypeAlias = _typing.Literal["dropped_untiered_records"]  # noqa: Y015
+    _WhichOneofArgType__dropped_untiered_records: _TypeAlias = _typing.Literal["_dropped_untiered_records", b"_dropped_untiered_records"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dropped_untiered_records) -> _WhichOneofReturnType__dropped_untiered_records | None: ...
 
 Global___DropPartitionResponse: _TypeAlias = DropPartitionResponse  # noqa: Y015
 

@@ -145,14 +145,17 @@ class TablesServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DropTable(self, request, context):
-        """Drops a table with its rows. Its lake table is kept.
+        """Drops a table with its rows. Its lake table is kept. The call fails with INVALID_TIERING_STATE if the table is tiered
+        and has records that are not in the lake, unless drop_untiered is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DropPartition(self, request, context):
-        """Drops a partition with its rows. Rows of it that are in the lake are kept there.
+        """Drops a partition with its rows. Rows of it that are in the lake are kept there. The call fails with
+        INVALID_TIERING_STATE if the table is tiered and the partition has records that are not in the lake, unless
+        drop_untiered is set.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

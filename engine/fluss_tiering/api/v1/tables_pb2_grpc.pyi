@@ -42,9 +42,14 @@ class TablesStub:
     AlterTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.AlterTableRequest, _tables_pb2.AlterTableResponse]
     """Sets and resets table options, for example table.datalake.freshness. Columns and keys cannot be changed."""
     DropTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]
-    """Drops a table with its rows. Its lake table is kept."""
+    """Drops a table with its rows. Its lake table is kept. The call fails with INVALID_TIERING_STATE if the table is tiered
+    and has records that are not in the lake, unless drop_untiered is set.
+    """
     DropPartition: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropPartitionRequest, _tables_pb2.DropPartitionResponse]
-    """Drops a partition with its rows. Rows of it that are in the lake are kept there."""
+    """Drops a partition with its rows. Rows of it that are in the lake are kept there. The call fails with
+    INVALID_TIERING_STATE if the table is tiered and the partition has records that are not in the lake, unless
+    drop_untiered is set.
+    """
     ListTables: _grpc.UnaryUnaryMultiCallable[_tables_pb2.ListTablesRequest, _tables_pb2.ListTablesResponse]
     """Lists the tables of one database, or of all databases."""
     GetTables: _grpc.UnaryUnaryMultiCallable[_tables_pb2.GetTablesRequest, _tables_pb2.GetTablesResponse]
@@ -86,9 +91,14 @@ class TablesAsyncStub(TablesStub):
     AlterTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.AlterTableRequest, _tables_pb2.AlterTableResponse]  # type: ignore[assignment]
     """Sets and resets table options, for example table.datalake.freshness. Columns and keys cannot be changed."""
     DropTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]  # type: ignore[assignment]
-    """Drops a table with its rows. Its lake table is kept."""
+    """Drops a table with its rows. Its lake table is kept. The call fails with INVALID_TIERING_STATE if the table is tiered
+    and has records that are not in the lake, unless drop_untiered is set.
+    """
     DropPartition: _aio.UnaryUnaryMultiCallable[_tables_pb2.DropPartitionRequest, _tables_pb2.DropPartitionResponse]  # type: ignore[assignment]
-    """Drops a partition with its rows. Rows of it that are in the lake are kept there."""
+    """Drops a partition with its rows. Rows of it that are in the lake are kept there. The call fails with
+    INVALID_TIERING_STATE if the table is tiered and the partition has records that are not in the lake, unless
+    drop_untiered is set.
+    """
     ListTables: _aio.UnaryUnaryMultiCallable[_tables_pb2.ListTablesRequest, _tables_pb2.ListTablesResponse]  # type: ignore[assignment]
     """Lists the tables of one database, or of all databases."""
     GetTables: _aio.UnaryUnaryMultiCallable[_tables_pb2.GetTablesRequest, _tables_pb2.GetTablesResponse]  # type: ignore[assignment]
@@ -157,7 +167,9 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.DropTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.DropTableResponse, _abc.Awaitable[_tables_pb2.DropTableResponse]]:
-        """Drops a table with its rows. Its lake table is kept."""
+        """Drops a table with its rows. Its lake table is kept. The call fails with INVALID_TIERING_STATE if the table is tiered
+        and has records that are not in the lake, unless drop_untiered is set.
+        """
 
     @_abc_1.abstractmethod
     def DropPartition(
@@ -165,7 +177,10 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.DropPartitionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.DropPartitionResponse, _abc.Awaitable[_tables_pb2.DropPartitionResponse]]:
-        """Drops a partition with its rows. Rows of it that are in the lake are kept there."""
+        """Drops a partition with its rows. Rows of it that are in the lake are kept there. The call fails with
+        INVALID_TIERING_STATE if the table is tiered and the partition has records that are not in the lake, unless
+        drop_untiered is set.
+        """
 
     @_abc_1.abstractmethod
     def ListTables(

@@ -10,6 +10,7 @@ from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.lake.derived_options import with_options
 from fluss_tiering.cli.lake.spark_session import spark_session
+from fluss_tiering.cli.status_view import dropped_line_of
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo
@@ -42,13 +43,15 @@ def verify(
     still has must be in the lake.
 
     The lake also keeps the rows of dropped partitions, which are not compared. If a partition was made again with the
-    same name, the rows of the dropped one are differences.
+    same name, the rows of the dropped one are differences. Records that were dropped before they were in the lake are
+    in neither of the two: a line tells how many the server knows of.
     """
     what = VerifyOptions(server, (table,), **given)
     from fluss_tiering.spark.audit.verify import verify_table  # noqa: PLC0415 - Spark and pyarrow, for this command only
 
     with TieringClient(server) as client:
         (info,) = client.get_tables([table])
+        dropped = dropped_line_of(client, table)
         with spark_session(master) as spark:
             output.print_progress(f"{table}: comparing …")
             audit = verify_table(client, spark, info, target=server, max_differences=what.limit)
@@ -56,6 +59,8 @@ def verify(
         output.print_json([_as_json(info, audit)])
     else:
         _print(info, audit)
+        if dropped is not None:
+            output.print_warning(f"{dropped}. They are in neither of the two, and are not compared")
     raise typer.Exit(0 if audit.equal and not audit.was_never_tiered else 1)
 
 

@@ -85,27 +85,52 @@ class TableCalls(Connection):
         """
         return self._call(tables.alter_table(path, set_properties or {}, reset_properties))
 
-    def drop_table(self, path: TablePath, *, ignore_if_not_exists: bool = False) -> None:
+    def drop_table(
+        self, path: TablePath, *, ignore_if_not_exists: bool = False, drop_untiered: bool = False
+    ) -> int | None:
         """Drop a table with its rows, snapshots, leases and status. Its lake table is kept.
 
-        Raises:
-            FlussTieringError: TABLE_NOT_EXIST if there is no such table, unless `ignore_if_not_exists` is set.
-        """
-        self._call(tables.drop_table(path, ignore_if_not_exists))
+        Args:
+            path: The name of the table.
+            ignore_if_not_exists: Whether a table that does not exist is no error.
+            drop_untiered: Whether the table is dropped although it has records that are not in the lake. They are lost.
 
-    def drop_partition(self, path: TablePath, values: Sequence[str], *, ignore_if_not_exists: bool = False) -> None:
+        Returns:
+            The number of log records that were not in the lake, 0 for a table that is not tiered; None if they could
+            not be counted.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table, unless `ignore_if_not_exists` is set;
+                INVALID_TIERING_STATE if there are records that are not in the lake, unless `drop_untiered` is set.
+        """
+        return self._call(tables.drop_table(path, ignore_if_not_exists, drop_untiered))
+
+    def drop_partition(
+        self,
+        path: TablePath,
+        values: Sequence[str],
+        *,
+        ignore_if_not_exists: bool = False,
+        drop_untiered: bool = False,
+    ) -> int | None:
         """Drop a partition with its rows and snapshots. Rows of it that are in the lake are kept there.
 
         Args:
             path: The name of the table.
             values: The values of the partition, one for each partition key.
             ignore_if_not_exists: Whether a partition that does not exist is no error.
+            drop_untiered: Whether the partition is dropped although it has records that are not in the lake. They are
+                lost.
+
+        Returns:
+            The number of log records that were not in the lake, as `drop_table` does.
 
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if there is no such table; PARTITION_NOT_EXIST if there is no such
-                partition.
+                partition; INVALID_TIERING_STATE if there are records that are not in the lake, unless `drop_untiered`
+                is set.
         """
-        self._call(tables.drop_partition(path, values, ignore_if_not_exists))
+        return self._call(tables.drop_partition(path, values, ignore_if_not_exists, drop_untiered))
 
     def list_tables(self, database: str | None = None) -> list[TableInfo]:
         """Return the tables of a database, or all tables, sorted by path."""

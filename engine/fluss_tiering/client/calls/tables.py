@@ -77,27 +77,32 @@ def alter_table(
 
 @checked_arguments
 def drop_table(
-    path: TablePath, ignore_if_not_exists: bool
-) -> UnaryCall[pb.DropTableRequest, pb.DropTableResponse, None]:
+    path: TablePath, ignore_if_not_exists: bool, drop_untiered: bool
+) -> UnaryCall[pb.DropTableRequest, pb.DropTableResponse, int | None]:
     """Drop a table."""
     return UnaryCall(
         lambda stubs: stubs.tables.DropTable,
-        pb.DropTableRequest(table_path=wire.path_to_pb(path), ignore_if_not_exists=ignore_if_not_exists),
-        lambda _: None,
+        pb.DropTableRequest(
+            table_path=wire.path_to_pb(path), ignore_if_not_exists=ignore_if_not_exists, drop_untiered=drop_untiered
+        ),
+        _dropped_untiered,
     )
 
 
 @checked_arguments
 def drop_partition(
-    path: TablePath, values: Sequence[str], ignore_if_not_exists: bool
-) -> UnaryCall[pb.DropPartitionRequest, pb.DropPartitionResponse, None]:
+    path: TablePath, values: Sequence[str], ignore_if_not_exists: bool, drop_untiered: bool
+) -> UnaryCall[pb.DropPartitionRequest, pb.DropPartitionResponse, int | None]:
     """Drop a partition."""
     return UnaryCall(
         lambda stubs: stubs.tables.DropPartition,
         pb.DropPartitionRequest(
-            table_path=wire.path_to_pb(path), partition_values=values, ignore_if_not_exists=ignore_if_not_exists
+            table_path=wire.path_to_pb(path),
+            partition_values=values,
+            ignore_if_not_exists=ignore_if_not_exists,
+            drop_untiered=drop_untiered,
         ),
-        lambda _: None,
+        _dropped_untiered,
     )
 
 
@@ -186,3 +191,7 @@ def fetch_kv_snapshot(
 def write_rows(path: TablePath, kind: WriteKind, arrow_ipc: bytes) -> pb.WriteRowsRequest:
     """Return the request to write rows."""
     return pb.WriteRowsRequest(table_path=wire.path_to_pb(path), kind=wire.kind_to_pb(kind), arrow_ipc=arrow_ipc)
+
+
+def _dropped_untiered(response: pb.DropTableResponse | pb.DropPartitionResponse) -> int | None:
+    return response.dropped_untiered_records if response.HasField("dropped_untiered_records") else None

@@ -128,7 +128,7 @@ class ClusterLakeSnapshots:
         try:
             async with self._locks.of(table.table_id):
                 await self._commit(commit)
-            await self._threads.storage(self._managers.backlogs.tiered, table.table_id)
+            await self._threads.storage(self._managers.backlogs.tiered, table.table_id, commit.log_end_offsets)
         except FlussTieringError as error:
             await self._threads.control(self._managers.note_refused_commit, commit, error)
             raise

@@ -13,9 +13,7 @@ from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.server.tiering.states import TieredTable
 from fluss_tiering.storage.protocol import TableStorage
 
-_UNUSABLE: Final = frozenset(
-    {ErrorCode.TABLE_NOT_EXIST, ErrorCode.INVALID_TABLE, ErrorCode.CORRUPT_DATA, ErrorCode.AUTHORIZATION}
-)
+_UNUSABLE: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.CORRUPT_DATA, ErrorCode.AUTHORIZATION})
 
 
 class ClusterLogEnds:
@@ -55,7 +53,8 @@ class ClusterLogEnds:
                     raise
                 if error.code in _UNUSABLE:
                     self._backlogs.forget(table.status.table_id)
-                else:
+                elif error.code is not ErrorCode.TABLE_NOT_EXIST:
+                    # Of a dropped table, `TableDiscovery` counts what was not in the lake, and then forgets it.
                     failed = failed or error
             await asyncio.sleep(time.perf_counter() - began)
         if failed is not None:

@@ -77,7 +77,7 @@ class OwnLakeSnapshots:
             buckets = await self._threads.storage(self._storage.buckets, table.path)
             await self._register(commit, buckets, has_offsets_file=has_offsets_file)
             # Before the answer, so that the table does not count as behind when its round ends.
-            await self._threads.storage(self._managers.backlogs.tiered, table.table_id)
+            await self._threads.storage(self._managers.backlogs.tiered, table.table_id, commit.log_end_offsets)
         except FlussTieringError as error:
             await self._threads.control(self._managers.note_refused_commit, commit, error)
             raise

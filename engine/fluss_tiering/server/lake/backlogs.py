@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,6 +38,7 @@ class _Counter:
     __slots__ = (
         "_dropped",
         "_ends",
+        "_lost",
         "_marks",
         "_records",
         "_seen",
@@ -53,6 +54,8 @@ class _Counter:
         self.uncountable = False
         self._ends: dict[TableBucket, int] = {}
         self._dropped: frozenset[int] = frozenset()
+        # The ends of the logs of dropped partitions, and up to where they are in the lake.
+        self._lost: dict[TableBucket, tuple[int, int]] = {}
         self.tiered: Mapping[TableBucket, int] = {}
         self._records = 0
         # Records count from the first look on. A mark is the number of records before a write, and the write's time.
@@ -72,6 +75,10 @@ class _Counter:
     def may_wait(self) -> bool:
         return self.uncountable or self._records > 0
 
+    @property
+    def has_lost(self) -> bool:
+        return bool(self._lost)
+
     def written(self, log_end_offsets: Mapping[TableBucket, int], now: int) -> None:
         before = self._seen
         for bucket, end in log_end_offsets.items():
@@ -90,19 +97,40 @@ class _Counter:
 
     def replace(self, buckets: Iterable[BucketInfo], tiered: Mapping[TableBucket, int], now: int) -> None:
         before = self._seen
-        ends, self._ends = self._ends, {info.bucket: info.log_end_offset for info in buckets if info.log_end_offset}
+        present = [info for info in buckets if info.bucket.partition_id not in self._dropped]
+        self._lose({bucket.partition_id for bucket in self._ends} - {info.bucket.partition_id for info in present})
+        ends, self._ends = self._ends, {info.bucket: info.log_end_offset for info in present if info.log_end_offset}
         self._seen += sum(max(0, end - ends.get(bucket, 0)) for bucket, end in self._ends.items())
         self._mark(before, now)
         self._counted(tiered)
 
-    def tier(self, tiered: Mapping[TableBucket, int]) -> None:
+    def tier(self, tiered: Mapping[TableBucket, int], committed: Mapping[TableBucket, int]) -> None:
+        # A round may have read a partition before it was dropped. The offsets of the lake snapshot lack it.
+        for bucket in self._lost.keys() & committed.keys():
+            end, before = self._lost[bucket]
+            self._lost[bucket] = end, max(before, committed[bucket])
         if self.counted:
             self._counted(tiered)
 
+    def lost(self) -> dict[TableBucket, int]:
+        return {bucket: max(0, end - tiered) for bucket, (end, tiered) in self._lost.items()}
+
+    def forget_lost(self, buckets: Iterable[TableBucket]) -> None:
+        gone = set(buckets)
+        self._lost = {bucket: each for bucket, each in self._lost.items() if bucket not in gone}
+
     def drop_partition(self, partition_id: int) -> None:
+        self._lose({partition_id})
         self._dropped |= {partition_id}
         self._ends = {bucket: end for bucket, end in self._ends.items() if bucket.partition_id != partition_id}
         self._recount()
+
+    def _lose(self, partitions: Collection[int | None]) -> None:
+        if self.counted:
+            for bucket, end in self._ends.items():
+                tiered = max(0, self.tiered.get(bucket, 0))
+                if bucket.partition_id in partitions and end > tiered:
+                    self._lost[bucket] = end, tiered
 
     def _move(self, bucket: TableBucket, end: int) -> None:
         before = self._ends.get(bucket, 0)
@@ -152,6 +180,7 @@ class Backlogs:
         self._lock = threading.Lock()
         self._counters: dict[int, _Counter] = {}
         self._changed: set[int] = set()
+        self._losing: set[int] = set()
 
     def follow(self, table_ids: Iterable[int]) -> None:
         """Begin to follow tables that are not counted yet. What is written to a table before is not noticed."""
@@ -184,6 +213,7 @@ class Backlogs:
             with counter.lock:
                 counter.drop_partition(partition_id)
             self._note(table_id)
+            self._note_lost(table_id, counter)
 
     def count(self, table_id: int, buckets: Sequence[BucketInfo]) -> None:
         """Count the records of a table that is followed. Writes may have been noted that the buckets do not have yet.
@@ -210,6 +240,7 @@ class Backlogs:
         with counter.lock:
             counter.replace(buckets, self._tiered(table_id), self._clock.now_ms())
         self._note(table_id)
+        self._note_lost(table_id, counter)
 
     def cannot_count(self, table_id: int) -> None:
         """Note that the buckets of a table that is followed cannot be read, so that it may have a backlog."""
@@ -219,13 +250,46 @@ class Backlogs:
                 counter.uncountable = not counter.counted
             self._note(table_id)
 
-    def tiered(self, table_id: int) -> None:
-        """Note that a table has another newest lake snapshot."""
+    def tiered(self, table_id: int, committed: Mapping[TableBucket, int]) -> None:
+        """Note that a table has another newest lake snapshot.
+
+        Args:
+            table_id: The table.
+            committed: The offset up to which each bucket is in the lake, also of partitions that were dropped since.
+        """
         counter = self._counters.get(table_id)
         if counter is not None:
             with counter.lock:
-                counter.tier(self._tiered(table_id))
+                counter.tier(self._tiered(table_id), committed)
             self._note(table_id)
+
+    def losing(self) -> list[int]:
+        """Return the ids of the tables whose partitions were dropped with records that were not in the lake then."""
+        with self._lock:
+            return list(self._losing)
+
+    def lost(self, table_id: int) -> Mapping[TableBucket, int]:
+        """Return the number of records of dropped buckets that are not in the lake. A running round may have some."""
+        counter = self._counters.get(table_id)
+        if counter is None:
+            return {}
+        with counter.lock:
+            return counter.lost()
+
+    def untiered(self, table_id: int) -> int:
+        """Return the number of records that are lost if a table is dropped now, with those of dropped partitions."""
+        backlog = self.of(table_id)
+        return sum(self.lost(table_id).values()) + (backlog.records if backlog else 0)
+
+    def forget_lost(self, table_id: int, buckets: Iterable[TableBucket]) -> None:
+        """Forget dropped buckets whose records were counted."""
+        with self._lock:
+            self._losing.discard(table_id)
+        counter = self._counters.get(table_id)
+        if counter is not None:
+            with counter.lock:
+                counter.forget_lost(buckets)
+            self._note_lost(table_id, counter)
 
     def forget(self, table_id: int) -> None:
         """Forget a dropped table."""
@@ -266,6 +330,11 @@ class Backlogs:
     def _tiered(self, table_id: int) -> Mapping[TableBucket, int]:
         newest = self._newest(table_id)
         return {} if newest is None else newest.log_end_offsets
+
+    def _note_lost(self, table_id: int, counter: _Counter) -> None:
+        if counter.has_lost:
+            with self._lock:
+                self._losing.add(table_id)
 
     def _note(self, table_id: int) -> None:
         with self._lock:

@@ -131,7 +131,9 @@ class ServerCollector(Collector):
         if active is None:
             return ""
         tiering, backlogs = active.managers.tiering, active.managers.backlogs
-        return tables_text(read_tables(tiering.tables.all(), backlogs, tiering.totals, self._clock.now_ms()))
+        return tables_text(
+            read_tables(tiering.tables.all(), backlogs, tiering.totals, self._clock.now_ms()), tiering.totals.lost
+        )
 
     def describe(self) -> Iterator[Metric]:
         """Return nothing. Without this method a registry would collect once to learn the names."""

@@ -8,16 +8,22 @@ long heartbeats would compete with each scrape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.tiering.states import TieredTable
 from fluss_tiering.server.tiering.totals import RoundTotals, TableTotals
 
 _PREFIX: Final = "fluss_coordinator_lakeTiering_table_"
+_LOST: Final = "fluss_tiering_dropped_untiered_records_total"
+_LOST_MEANING: Final = (
+    "Log records that were dropped before they were in the lake, with a partition or a table, since the server "
+    "started; absent while there are none. A dropped table keeps it."
+)
 _UNKNOWN: Final = -1
 """The value that no round has reported yet, as in Fluss."""
 
@@ -69,8 +75,13 @@ def read_tables(tables: Sequence[TieredTable], backlogs: Backlogs, totals: Round
     return readings
 
 
-def tables_text(readings: list[TableReading]) -> str:
-    """Return the metrics of tables in Prometheus's text format. The names of tables need no escaping in it."""
+def tables_text(readings: list[TableReading], lost: Mapping[TablePath, int]) -> str:
+    """Return the metrics of tables in Prometheus's text format. The names of tables need no escaping in it.
+
+    Args:
+        readings: The values of the tables.
+        lost: The number of records that were dropped before they were in the lake, also with dropped tables.
+    """
     labelled = [(_labels(reading.table.status), reading) for reading in readings]
     lines = []
     for metric in _METRICS:
@@ -79,6 +90,8 @@ def tables_text(readings: list[TableReading]) -> str:
             value = metric.value(reading)
             if value is not None:
                 lines.append(f"{metric.name}{labels} {value}")
+    lines += [f"# HELP {_LOST} {_LOST_MEANING}", f"# TYPE {_LOST} counter"]
+    lines += [f'{_LOST}{{database="{path.database}",table="{path.table}"}} {records}' for path, records in lost.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -112,7 +125,9 @@ _METRICS: Final = (
         lambda reading: reading.tier_lag_ms,
     ),
     _TableMetric(
-        _PREFIX + "pendingRecords", "Log records that are not in the lake.", lambda reading: reading.pending_records
+        _PREFIX + "pendingRecords",
+        "Log records that are not in the lake. An update of a row of a primary-key table is two.",
+        lambda reading: reading.pending_records,
     ),
     _TableMetric(
         _PREFIX + "tieredTimestamp",

@@ -86,10 +86,14 @@ class TablesServicer(GeneratedTablesServicer):
             require_visible(self._storage, path)
         except FlussTieringError as error:
             if request.ignore_if_not_exists and error.code is ErrorCode.TABLE_NOT_EXIST:
-                return pb.DropTableResponse()
+                return pb.DropTableResponse(dropped_untiered_records=0)
             raise
-        await self._threads.to_its_end(self._definitions.drop(path, ignore_if_not_exists=request.ignore_if_not_exists))
-        return pb.DropTableResponse()
+        untiered = await self._threads.to_its_end(
+            self._definitions.drop(
+                path, ignore_if_not_exists=request.ignore_if_not_exists, drop_untiered=request.drop_untiered
+            )
+        )
+        return pb.DropTableResponse(dropped_untiered_records=untiered)
 
     async def DropPartition(self, request: pb.DropPartitionRequest, context: object) -> pb.DropPartitionResponse:
         """Drop a partition. Its rows in the lake stay there."""
@@ -97,11 +101,14 @@ class TablesServicer(GeneratedTablesServicer):
         values = tuple(bounded(request, "partition_values", request.partition_values))
         require_visible(self._storage, path)
         try:
-            await self._threads.to_its_end(self._definitions.drop_partition(path, values))
+            untiered = await self._threads.to_its_end(
+                self._definitions.drop_partition(path, values, drop_untiered=request.drop_untiered)
+            )
         except FlussTieringError as error:
             if error.code is not ErrorCode.PARTITION_NOT_EXIST or not request.ignore_if_not_exists:
                 raise
-        return pb.DropPartitionResponse()
+            untiered = 0
+        return pb.DropPartitionResponse(dropped_untiered_records=untiered)
 
     async def ListTables(  # type: ignore[override] # serialized already, which the interceptor allows
         self, request: pb.ListTablesRequest, context: object

@@ -16,10 +16,10 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.store import schema
 from fluss_tiering.server.store.database import Database
 
-HEAD: Final = "0008"
+HEAD: Final = "0009"
 """The revision that this server uses and migrates to."""
 
-_KNOWN: Final = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", HEAD})
+_KNOWN: Final = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", HEAD})
 _FIRST: Final = "0001"
 _FIRST_VERSION_NUMBER: Final = 1
 _MIGRATED_VERSION_NUMBER: Final = 2

@@ -59,6 +59,8 @@ def status_to_columns(status: TieringStatus) -> Mapping[str, object]:
         "next_retry_time": status.next_retry_time,
         "interruptions": status.interruptions,
         "failing_since": status.failing_since,
+        "dropped_untiered_records": status.dropped_untiered_records,
+        "dropped_untiered_time": status.dropped_untiered_time,
     }
 
 
@@ -77,6 +79,8 @@ def status_from_row(row: sa.Row[Any]) -> TieringStatus:
         next_retry_time=row.next_retry_time,
         interruptions=row.interruptions,
         failing_since=row.failing_since,
+        dropped_untiered_records=row.dropped_untiered_records,
+        dropped_untiered_time=row.dropped_untiered_time,
     )
 
 

@@ -89,6 +89,8 @@ tiering_statuses = sa.Table(
     sa.Column("next_retry_time", sa.BigInteger),
     sa.Column("interruptions", sa.Integer, nullable=False, server_default="0"),
     sa.Column("failing_since", sa.BigInteger),
+    sa.Column("dropped_untiered_records", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("dropped_untiered_time", sa.BigInteger),
     sa.Index("ix_tiering_statuses_path", "database_name", "table_name"),
 )
 

@@ -15,7 +15,7 @@ from fluss_tiering.server.lake.backlogs import Backlogs
 from fluss_tiering.server.store.protocol import StoreTransaction, TieringStore
 from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster
 from fluss_tiering.server.tiering.dropped import DroppedTables
-from fluss_tiering.server.tiering.states import TieredTable, withdrawn
+from fluss_tiering.server.tiering.states import TieredTable, lose, withdrawn
 from fluss_tiering.server.tiering.tables import TieredTables
 from fluss_tiering.server.tiering.totals import RoundTotals
 
@@ -146,6 +146,26 @@ class TieringLedger:
             statuses = [self.tables.shown(table_id) for table_id in told]
             self.broadcaster.publish([(status.path, status) for status in statuses if status is not None])
         return bool(self._untold)
+
+    def note_lost(self, now: int) -> None:
+        """Keep with their tables how many records of dropped partitions are not in the lake.
+
+        A table whose round runs comes later, since the round may have read the partition before it was dropped.
+        """
+        lost = {}
+        with self.changes() as changes:
+            for table_id in self._backlogs.losing():
+                table = changes.table(table_id)
+                if table is None or table.round is None:
+                    lost[table_id] = self._backlogs.lost(table_id)
+                    records = sum(lost[table_id].values())
+                    if table is not None and records:
+                        changes.put(lose(table, records, now))
+        for table_id, buckets in lost.items():
+            self._backlogs.forget_lost(table_id, buckets)
+            table = self.tables.get(table_id)
+            if table is not None:
+                self.totals.count_lost(table.status.path, sum(buckets.values()))
 
     def write(self, changes: TieringChanges, transaction: StoreTransaction) -> None:
         """Write changes to the store, in the caller's transaction."""

@@ -113,6 +113,10 @@ class LakeTieringManager:
         """Neither show nor hand out a dropped table whose end could not be recorded. `remove` records it later."""
         self._ledger.withhold(table_id)
 
+    def note_lost(self) -> None:
+        """Keep with their tables what was dropped before it was in the lake: see `TieringLedger.note_lost`."""
+        self._ledger.note_lost(self._clock.now_ms())
+
     def prune_dropped(self) -> None:
         """Delete the outcomes of tables that were dropped long ago: see `DroppedTables`."""
         self._ledger.dropped.prune(self._clock.now_ms())

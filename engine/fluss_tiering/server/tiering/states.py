@@ -151,12 +151,11 @@ def first_status(
 ) -> TieringStatus:
     """Return the status of a table that is tiered from now on: New or Initialized, under epoch 0.
 
-    A table whose tiering was switched off before continues with the epoch and the last success that it had then.
+    A table whose tiering was switched off before continues with what was kept of its status.
     """
-    status = TieringStatus(table_id=table.table_id, path=table.path, state=state, state_since=now, tiering_epoch=0)
-    if withdrawn is None:
-        return status
-    return replace(status, tiering_epoch=withdrawn.tiering_epoch, last_tiered_time=withdrawn.last_tiered_time)
+    if withdrawn is not None:
+        return replace(withdrawn, path=table.path, state=state, state_since=now)
+    return TieringStatus(table_id=table.table_id, path=table.path, state=state, state_since=now, tiering_epoch=0)
 
 
 def withdrawn(status: TieringStatus, now: int) -> TieringStatus:
@@ -168,6 +167,8 @@ def withdrawn(status: TieringStatus, now: int) -> TieringStatus:
         state_since=now,
         tiering_epoch=status.tiering_epoch,
         last_tiered_time=status.last_tiered_time,
+        dropped_untiered_records=status.dropped_untiered_records,
+        dropped_untiered_time=status.dropped_untiered_time,
     )
 
 
@@ -349,6 +350,12 @@ def cancel(
     retry_time = now + backoff.delay_ms(1)
     status = replace(table.status, last_error=kept, last_error_time=now, next_retry_time=retry_time)
     return _end_failed(replace(table, status=status), replace(running, interrupted=True), now)
+
+
+def lose(table: TieredTable, records: int, now: int) -> TieredTable:
+    """Count log records that were dropped before they were in the lake."""
+    total = table.status.dropped_untiered_records + records
+    return replace(table, status=replace(table.status, dropped_untiered_records=total, dropped_untiered_time=now))
 
 
 def resume(table: TieredTable, now: int) -> TieredTable:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import structlog
+
 from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats
+
+logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,18 @@ class RoundTotals:
 
     def __init__(self) -> None:
         self._totals: dict[int, TableTotals] = {}
+        self._lost: dict[TablePath, int] = {}
+
+    @property
+    def lost(self) -> Mapping[TablePath, int]:
+        """The log records that were dropped before they were in the lake, also with tables that no longer exist."""
+        return self._lost
+
+    def count_lost(self, path: TablePath, records: int) -> None:
+        """Count log records that were dropped before they were in the lake, and log them."""
+        if records:
+            self._lost = {**self._lost, path: self._lost.get(path, 0) + records}
+            logger.warning("records dropped before they were in the lake", table=str(path), records=records)
 
     def of(self, table_id: int) -> TableTotals:
         """Return a table's totals."""
