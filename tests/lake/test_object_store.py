@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from pyarrow import fs
 
 from fluss_tiering.lake.object_store import (
     ExpiredCredentialsError,
@@ -15,14 +17,16 @@ from fluss_tiering.lake.object_store import (
     filesystem_of,
     naming_expired_credentials,
     openers,
+    path_of,
     require_valid,
     require_writable,
-    s3_arguments,
 )
+from fluss_tiering.lake.store_arguments import azure_arguments, gcs_arguments, s3_arguments
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from vending_support import S3Gate, Session
 
 KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "secret", "s3.session-token": "token"}
+KINDS = ("blob", "dfs")
 ROLE = {
     "client.assume-role.arn": "arn:aws:iam::1:role/lake",
     "client.assume-role.external-id": "external",
@@ -39,7 +43,11 @@ ROLE = {
             {**KEYS, "client.region": "eu-west-1"},
             {"access_key": "key", "secret_key": "secret", "session_token": "token", "region": "eu-west-1"},
         ),
-        ({"s3.endpoint": "http://h:9"}, {"endpoint_override": "http://h:9"}),
+        ({"s3.endpoint": "http://h:9", "s3.path-style-access": "true"}, {"endpoint_override": "http://h:9"}),
+        (
+            {"client.region": "r", "s3.path-style-access": "false", "http-client.proxy-endpoint": "http://p:1"},
+            {"region": "r", "force_virtual_addressing": True, "proxy_options": "http://p:1"},
+        ),
         (
             {**KEYS, **ROLE},
             {
@@ -70,6 +78,8 @@ def test_the_arguments_of_an_s3_file_system(properties, arguments):
         ({"s3.sse.type": "kms", "s3.sse.key": "arn:aws:kms:1"}, "default encryption of the bucket"),
         ({"s3.sse.type": "custom"}, "default encryption of the bucket"),
         ({"s3.remote-signing-enabled": "true"}, "X-Iceberg-Access-Delegation=vended-credentials"),
+        ({"client.credentials-provider": "com.example.Vault"}, "cannot run Java classes: give the catalog s3.access"),
+        ({"s3.access-points.bucket": "arn:aws:s3:::1"}, r"s3\.access-points\.bucket=arn.*write to the bucket itself"),
     ],
 )
 def test_what_executors_cannot_do_is_refused_before_they_write(properties, said):
@@ -78,6 +88,102 @@ def test_what_executors_cannot_do_is_refused_before_they_write(properties, said)
     assert refused.value.code is ErrorCode.STORAGE
     require_writable("file:/lake/db/t/data", properties)
     require_writable("s3a://bucket/db/t/data", {**KEYS, "s3.sse.type": "s3", "s3.remote-signing-enabled": "false"})
+
+
+# E26
+def test_what_executors_cannot_do_in_other_stores_is_refused_and_what_they_take_in_its_place_is_not():
+    azure, key = "abfss://lake@account.dfs.core.windows.net/db", {"adls.auth.shared-key.account.key": "k"}
+    aws = {"client.credentials-provider": "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"}
+    for location, properties in (
+        ("gs://bucket/db", {"gcs.encryption-key": "hidden"}),
+        ("gs://bucket/db", {"gcs.user-project": "project"}),
+        (azure, {"adls.token": "hidden"}),
+        (azure, {"adls.token-credential-provider": "com.example.Vault"}),
+    ):
+        (name,) = properties
+        with pytest.raises(FlussTieringError, match=f"the lake catalog has {name}=.*and executors") as refused:
+            require_writable(location, properties)
+        assert "hidden" not in refused.value.message
+        require_writable("s3://bucket/db", properties)
+    require_writable(azure, {"adls.token": "t", **key, "adls.token-credential-provider.x": "y"})
+    require_writable("s3://bucket/db", {**aws, "gcs.user-project": "project"})
+    require_writable("s3://bucket/db", {**KEYS, "client.credentials-provider": "com.example.Vault"})
+
+
+# E26
+def test_the_arguments_of_a_file_system_of_google():
+    limit, endpoint = {"retry_time_limit": timedelta(minutes=1)}, {"scheme": "http", "endpoint_override": "h:9"}
+    assert gcs_arguments({"gcs.no-auth": "true", "gcs.service.host": "http://h:9/"}) == {
+        **limit,
+        **endpoint,
+        "anonymous": True,
+    }
+    assert gcs_arguments({"gcs.impersonate.service-account": "a@b", "gcs.project-id": "p"}) == {
+        **limit,
+        "target_service_account": "a@b",
+    }
+    ends = datetime(2026, 1, 1, tzinfo=UTC)
+    token = {"gcs.oauth2.token": "t", "gcs.oauth2.token-expires-at": str(int(ends.timestamp() * 1000))}
+    assert gcs_arguments(token) == {**limit, "access_token": "t", "credential_token_expiration": ends}
+    alone = gcs_arguments({"gcs.oauth2.token": "t"})
+    assert alone["credential_token_expiration"] > datetime.now(UTC)
+    assert isinstance(filesystem_of("gs://bucket/db", {"gcs.oauth2.token": "t"}), fs.GcsFileSystem)
+
+
+# E22
+def test_the_arguments_of_a_file_system_of_azure():
+    host, blob = "account.dfs.core.windows.net", ".blob.core.windows.net"
+    usual = {"account_name": "account", "dfs_storage_authority": f".{host[8:]}", "blob_storage_authority": blob}
+    for properties, arguments in (
+        (
+            {"adls.auth.shared-key.account.name": "account", "adls.auth.shared-key.account.key": "a2V5"},
+            {"account_key": "a2V5"},
+        ),
+        ({f"adls.sas-token.{host}": "?sv=1", "adls.auth.shared-key.account.key": "a2V5"}, {"sas_token": "sv=1"}),
+        ({"adls.sas-token.account": "sv=1", "adls.sas-token.other": "sv=2"}, {"sas_token": "sv=1"}),
+        (
+            {"adls.client-id": "c", "adls.client-secret": "s", "adls.tenant-id": "t"},
+            {"client_id": "c", "client_secret": "s", "tenant_id": "t"},
+        ),
+        ({f"adls.connection-string.{host}": f"https://{host}"}, {f"{e}_storage_scheme": "https" for e in KINDS}),
+        (
+            {"adls.connection-string.account": "http://127.0.0.1:1/account"},
+            {f"{e}_storage_scheme": "http" for e in KINDS} | {f"{e}_storage_authority": "127.0.0.1:1" for e in KINDS},
+        ),
+    ):
+        assert azure_arguments(f"lake@{host}", properties) == {**usual, **arguments}
+        assert isinstance(filesystem_of(f"abfss://lake@{host}/db", properties), fs.AzureFileSystem)
+    assert azure_arguments("lake@onelake.blob.fabric.microsoft.com", {}) == {
+        "account_name": "onelake",
+        "blob_storage_authority": ".blob.fabric.microsoft.com",
+        "dfs_storage_authority": ".dfs.fabric.microsoft.com",
+    }
+    assert azure_arguments("lake", {"adls.account-name": "a"}) == {"account_name": "a"}
+    with pytest.raises(FlussTieringError, match="nothing names the storage account of the container 'lake'"):
+        filesystem_of("abfss://lake/db", {})
+
+
+# E22
+def test_what_a_file_system_calls_a_file():
+    assert path_of("abfss://lake@account.dfs.core.windows.net/db/t/f@1") == "lake/db/t/f@1"
+    assert path_of("hdfs://node:8020/db/t") == "/db/t"
+    assert path_of("gs://bucket/db/t") == path_of("s3://bucket/db/t") == "bucket/db/t"
+
+
+# E21
+def test_hdfs_without_its_library_is_refused_with_what_it_needs(tmp_path, monkeypatch):
+    for name in ("HADOOP_HOME", "ARROW_LIBHDFS_DIR", "LD_LIBRARY_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    for use in (require_writable, filesystem_of):
+        with pytest.raises(
+            FlussTieringError, match=r"libhdfs\.so was not found\): expected ARROW_LIBHDFS_DIR"
+        ) as refused:
+            use("hdfs://node:8020/db", {})
+        assert refused.value.code is ErrorCode.STORAGE
+    monkeypatch.setenv("ARROW_LIBHDFS_DIR", str(tmp_path))
+    (tmp_path / "libhdfs.so").write_bytes(b"")
+    require_writable("hdfs://node:8020/db", {})
+    require_writable("s3://bucket/db", {})
 
 
 @pytest.mark.parametrize("location", ["file:/lake#1/db/t/data", "s3://bucket/a?b/t", "hdfs://name/#"])

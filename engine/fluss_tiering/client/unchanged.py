@@ -1,4 +1,4 @@
-"""Tables whose log is in the lake already: how many records wait, and rounds that need no Spark."""
+"""Rounds that need no Spark: of tables whose log is in the lake already, and of those that cannot be tiered."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -75,16 +75,53 @@ def finish_unchanged_tables(
     unchanged = [path for path, records in records_waiting(client, healthy).items() if records == 0]
     if not unchanged:
         return {}
-    lease_id = lease_id or f"fluss-tiering-{uuid.uuid4()}"
-    driver = f"no Spark, on {socket.gethostname()}, process {os.getpid()}"
-    origin = RoundOrigin.of_process(os.environ)
-    claims = [
-        claim
-        for claim in client.claim_tables(unchanged, lease_id, attempt_token, driver, origin=origin)
-        if not isinstance(claim, FlussTieringError)
-    ]
+    claims = _claimed(client, unchanged, lease_id, attempt_token)
     entries = [HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=TieringStats()) for claim in claims]
     refused = client.heartbeat(finished=entries).finished_errors if entries else {}
     for table_id, error in refused.items():
         logger.warning("the round of table %s without new rows was refused: %s", table_id, error)
     return {claim.path: claim for claim in claims if claim.table_id not in refused}
+
+
+def fail_tables(
+    client: TieringClient,
+    errors: Mapping[TablePath, str],
+    *,
+    lease_id: str | None = None,
+    attempt_token: int | None = None,
+) -> dict[TablePath, Claim]:
+    """Record a failed round of each table, without Spark, and return the claims of these rounds.
+
+    A table that another round holds is left out.
+
+    Args:
+        client: The client of the tiering server.
+        errors: Why each table cannot be tiered.
+        lease_id: The lease under which the rounds run; None for a name of their own.
+        attempt_token: The token of the lease's attempt.
+
+    Raises:
+        FlussTieringError: UNAVAILABLE if the server cannot be reached.
+    """
+    claims = _claimed(client, list(errors), lease_id, attempt_token) if errors else []
+    entries = [
+        HeartbeatEntry(
+            claim.table_id,
+            claim.tiering_epoch,
+            error_message=errors[claim.path],
+            coordinator_epoch=claim.coordinator_epoch,
+        )
+        for claim in claims
+    ]
+    refused = client.heartbeat(failed=entries).failed_errors if entries else {}
+    return {claim.path: claim for claim in claims if claim.table_id not in refused}
+
+
+def _claimed(
+    client: TieringClient, paths: Sequence[TablePath], lease_id: str | None, attempt_token: int | None
+) -> list[Claim]:
+    lease_id = lease_id or f"fluss-tiering-{uuid.uuid4()}"
+    driver = f"no Spark, on {socket.gethostname()}, process {os.getpid()}"
+    origin = RoundOrigin.of_process(os.environ)
+    claims = client.claim_tables(paths, lease_id, attempt_token, driver, origin=origin)
+    return [claim for claim in claims if not isinstance(claim, FlussTieringError)]

@@ -6,17 +6,23 @@ vended for a table, and those of the Spark session.
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 from pyarrow import fs
 
+from fluss_tiering.lake.store_arguments import azure_arguments, gcs_arguments, s3_arguments
+from fluss_tiering.lake.store_properties import require_known
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.location import Location
 
+_LIBHDFS: Final = "libhdfs.so"
 _OF_URLS: Final = "?#"
 """Characters at which most readers of Iceberg tables cut a location, since they take it for a URL."""
 _EXPIRES: Final = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms")
@@ -31,27 +37,18 @@ _EXPIRED: Final = (
 """What S3 says of a session token whose time is over: its error codes, and the sentences of its messages."""
 _REFUSED: Final = ("ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID", "InvalidToken")
 """What S3 says of a session that was revoked or forgotten: codes, as the AWS SDK for C++ writes them."""
-_OPENERS: Final = ("s3.", "client.", "gcs.", "adls.", "hdfs.")
+_OPENERS: Final = ("s3.", "client.", "http-client.", "gcs.", "adls.", "hdfs.")
 """How the names of properties begin that open a store. The others are the catalog's, such as its own secrets."""
-_ROLE: Final = ("client.assume-role.arn", "s3.role-arn", "client.role-arn")
-_S3_ARGUMENTS: Final = {
-    "access_key": ("s3.access-key-id", "client.access-key-id"),
-    "secret_key": ("s3.secret-access-key", "client.secret-access-key"),
-    "session_token": ("s3.session-token", "client.session-token"),
-    "region": ("s3.region", "client.region", "client.assume-role.region"),
-    "endpoint_override": ("s3.endpoint",),
-    "proxy_options": ("s3.proxy-uri",),
-}
-_STATIC: Final = ("access_key", "secret_key", "session_token")
-_ENCRYPTION: Final = "s3.sse.type"
-_ENCRYPTIONS: Final = ("none", "s3")
-_SIGNING: Final = "s3.remote-signing-enabled"
 
 
 def path_of(location: str) -> str:
-    """Return the location without its scheme, and for `file:` also without an authority."""
+    """Return the location as its file system names it: the bucket or the container with the path, or only the path."""
     parsed = Location.parse(location)
-    return parsed.path if parsed.is_local else f"{parsed.authority}{parsed.path}"
+    if parsed.is_local or parsed.is_hdfs:
+        return parsed.path
+    if parsed.is_azure:
+        return f"{parsed.authority.partition('@')[0]}{parsed.path}"
+    return f"{parsed.authority}{parsed.path}"
 
 
 def require_writable(location: str, properties: Mapping[str, str]) -> None:
@@ -67,21 +64,18 @@ def require_writable(location: str, properties: Mapping[str, str]) -> None:
             f"the lake table's location is {location!r}, and most readers cut it at {' or '.join(_OF_URLS)}: expected "
             "a location without these; let the table, or the warehouse of the lake catalog, be elsewhere",
         )
-    if not Location.parse(location).is_s3:
-        return
-    encryption = properties.get(_ENCRYPTION, "none").lower()
-    if encryption not in _ENCRYPTIONS:
-        raise FlussTieringError(
-            ErrorCode.STORAGE,
-            f"the lake catalog has {_ENCRYPTION}={encryption}, which executors cannot ask the store for: expected "
-            f"{' or '.join(_ENCRYPTIONS)}; make it the default encryption of the bucket, and remove the property",
-        )
-    if properties.get(_SIGNING, "false").lower() == "true":
-        raise FlussTieringError(
-            ErrorCode.STORAGE,
-            f"the lake catalog has {_SIGNING}=true, and executors cannot ask it to sign their requests: expected "
-            "vended credentials; set header.X-Iceberg-Access-Delegation=vended-credentials for the lake catalog",
-        )
+    require_store(location, properties)
+
+
+def require_store(location: str, properties: Mapping[str, str]) -> None:
+    """Check that executors can use the store of a location. A lake catalog's warehouse is one before a table is opened.
+
+    Raises:
+        FlussTieringError: STORAGE if the properties demand what executors cannot do, or for HDFS without its library.
+    """
+    require_known(location, properties)
+    if Location.parse(location).is_hdfs:
+        require_libhdfs(os.environ)
 
 
 def filesystem_of(location: str, properties: Mapping[str, str]) -> fs.FileSystem:
@@ -96,39 +90,51 @@ def filesystem_of(location: str, properties: Mapping[str, str]) -> fs.FileSystem
         return fs.LocalFileSystem()
     if parsed.is_s3:
         return fs.S3FileSystem(**s3_arguments(parsed.authority, properties))
+    if parsed.is_gcs:
+        return fs.GcsFileSystem(**gcs_arguments(properties))
+    if parsed.is_azure:
+        return fs.AzureFileSystem(**azure_arguments(parsed.authority, properties))
+    if parsed.is_hdfs:
+        return _hdfs(f"{parsed.scheme}://{parsed.authority}" if parsed.authority else "default", properties)
     # It takes seconds to load.
     from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415
 
     return PyArrowFileIO(dict(properties)).fs_by_scheme(parsed.scheme, parsed.authority)
 
 
-def s3_arguments(bucket: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of pyarrow's S3FileSystem. Without keys or a role, each machine uses its own."""
-    found = {name: _first(keys, properties) for name, keys in _S3_ARGUMENTS.items()}
-    arguments: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
-    if (role := _first(_ROLE, properties)) is not None:
-        # As in Iceberg, the role is assumed with what the machine itself has.
-        arguments = {name: value for name, value in arguments.items() if name not in _STATIC}
-        arguments["role_arn"] = role
-        session = _first(
-            ("client.assume-role.session-name", "s3.role-session-name", "client.role-session-name"), properties
+def require_libhdfs(environment: Mapping[str, str]) -> None:
+    """Check that pyarrow finds the library of Hadoop with which it writes to HDFS.
+
+    Raises:
+        FlussTieringError: STORAGE if it does not.
+    """
+    native = environment.get("HADOOP_HOME")
+    folders = [
+        environment.get("ARROW_LIBHDFS_DIR"),
+        None if native is None else f"{native}/lib/native",
+        *environment.get("LD_LIBRARY_PATH", "").split(":"),
+    ]
+    if not any(Path(folder, _LIBHDFS).is_file() for folder in folders if folder):
+        raise _no_hdfs(f"{_LIBHDFS} was not found")
+
+
+def _hdfs(name_node: str, properties: Mapping[str, str]) -> fs.FileSystem:
+    require_libhdfs(os.environ)
+    try:
+        return fs.HadoopFileSystem(
+            name_node, 0, user=properties.get("hdfs.user"), kerb_ticket=properties.get("hdfs.kerberos_ticket")
         )
-        if session is not None:
-            arguments["session_name"] = session
-        if "client.assume-role.external-id" in properties:
-            arguments["external_id"] = properties["client.assume-role.external-id"]
-    if properties.get("s3.anonymous", "false").lower() == "true":
-        arguments["anonymous"] = True
-    if properties.get("s3.force-virtual-addressing", "false").lower() == "true":
-        arguments["force_virtual_addressing"] = True
-    for name in ("connect_timeout", "request_timeout"):
-        if (value := properties.get(f"s3.{name.replace('_', '-')}")) is not None:
-            arguments[name] = float(value)
-    if "s3.acl" in properties:
-        arguments["default_metadata"] = {"ACL": properties["s3.acl"]}
-    if not arguments.keys() & {"region", "endpoint_override"}:
-        arguments["region"] = fs.resolve_s3_region(bucket)
-    return arguments
+    except OSError as error:
+        raise _no_hdfs(str(error)) from None
+
+
+def _no_hdfs(why: str) -> FlussTieringError:
+    return FlussTieringError(
+        ErrorCode.STORAGE,
+        f"Python cannot write to HDFS on {socket.gethostname()} ({why}): expected ARROW_LIBHDFS_DIR, the folder of "
+        f"Hadoop's {_LIBHDFS}, JAVA_HOME, and CLASSPATH, as `hadoop classpath --glob` prints it; set them for the "
+        "driver and for the executors, or use a warehouse in an object store",
+    )
 
 
 def openers(properties: Mapping[str, str]) -> dict[str, str]:

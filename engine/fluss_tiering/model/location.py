@@ -6,6 +6,9 @@ from typing import Final, NamedTuple
 
 _LOCAL_SCHEMES: Final = frozenset({"", "file"})
 _S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n"})
+_GCS_SCHEMES: Final = frozenset({"gs", "gcs"})
+_AZURE_SCHEMES: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+_HDFS_SCHEMES: Final = frozenset({"hdfs", "viewfs"})
 
 
 class Location(NamedTuple):
@@ -15,7 +18,7 @@ class Location(NamedTuple):
 
     Attributes:
         scheme: The scheme, in lower case; empty if there is none.
-        authority: The bucket, or the host with its port; empty if there is none.
+        authority: The bucket, the host with its port, or `container@host` in Azure; empty if there is none.
         path: The rest, as it stands.
     """
 
@@ -43,3 +46,18 @@ class Location(NamedTuple):
     def is_s3(self) -> bool:
         """Whether the location is in S3, or in a store that speaks as S3 does."""
         return self.scheme in _S3_SCHEMES
+
+    @property
+    def is_gcs(self) -> bool:
+        """Whether the location is in Google Cloud Storage."""
+        return self.scheme in _GCS_SCHEMES
+
+    @property
+    def is_azure(self) -> bool:
+        """Whether the location is in a storage account of Azure."""
+        return self.scheme in _AZURE_SCHEMES
+
+    @property
+    def is_hdfs(self) -> bool:
+        """Whether the location is on HDFS."""
+        return self.scheme in _HDFS_SCHEMES

@@ -20,14 +20,21 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient, finish_unchanged_tables
+from fluss_tiering.client.unchanged import fail_tables
 from fluss_tiering.client.versions import other_version
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.object_store import require_store
 from fluss_tiering.model.duration import parse_duration_ms
+from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import is_switched_on, not_tiered
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TableInfo, TablePath
+<<<<<<< HEAD
 from fluss_tiering.model.tiering import RoundOrigin, TieringState
+=======
+from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, TieringState
+>>>>>>> 4dd93345 (lake: let executors follow Iceberg's properties of Azure and Google, and refuse the others by name)
 from fluss_tiering.spark.drain import REST_S, Drain, DrainLimits, PendingTables
 from fluss_tiering.spark.ended import SparkEndedError, spark_has_ended
 from fluss_tiering.spark.maintenance.background import BackgroundMaintenance
@@ -43,11 +50,12 @@ from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import LogProgress, Progress, TerminalProgress
 from fluss_tiering.spark.round.result import TableResult
 from fluss_tiering.spark.round.round import RoundServices
-from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
+from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf, under_spark_submit
 from fluss_tiering.spark.startup.interrupts import ended_by_sigterm
 from fluss_tiering.spark.startup.local_folders import LocalFolders
+from fluss_tiering.spark.startup.master import require_classic
 from fluss_tiering.spark.startup.rights import check_may_tier
-from fluss_tiering.spark.startup.session import own_session, under_spark_submit
+from fluss_tiering.spark.startup.session import own_session
 from fluss_tiering.spark.startup.shipping import shipped
 from fluss_tiering.spark.startup.warm_up import warm_up
 from fluss_tiering.spark.status_stream import StatusStream
@@ -91,6 +99,8 @@ def run(
         FlussTieringError: UNAVAILABLE if the server cannot be reached, or Spark does not start; TABLE_NOT_EXIST if the
             only table, or a table of a drain, does not exist; INVALID_REQUEST if an option is wrong.
     """
+    if spark is not None:
+        require_classic(spark)
     with ExitStack() as stack:
         client = stack.enter_context(TieringClient(options.server))
         if options.drain:
@@ -109,6 +119,8 @@ def run(
         untiered |= {path: _untiered(path, not_tiered(path)) for path in switched_off}
         tables = [table for table in existing if table.path not in untiered]
         done = {} if spark is not None else _without_spark(client, options, [table.path for table in tables])
+        if spark is None and not under_spark_submit():
+            done |= _refused(client, options, [table for table in tables if table.path not in done])
         rest = [table for table in tables if table.path not in done]
         if rest:
             done |= _Application(options, client, stack, spark, progress, starting=starting).tier(rest)
@@ -347,6 +359,22 @@ def _tables(client: TieringClient, paths: Sequence[TablePath]) -> tuple[list[Tab
 
 def _untiered(path: TablePath, error: FlussTieringError) -> TableResult:
     return TableResult(path, TieringState.FAILED, 0.0, error=error.message, attempted=False)
+
+
+def _refused(client: TieringClient, options: TierOptions, tables: Sequence[TableInfo]) -> dict[TablePath, TableResult]:
+    """Fail the rounds of the tables whose lake catalog demands what executors cannot do."""
+    errors = {}
+    for table in tables:
+        properties = table.lake_catalog_properties
+        try:
+            require_store(properties.get("warehouse", ""), properties)
+        except FlussTieringError as error:
+            errors[table.path] = clean_error(error.message, MAX_SENT_ERROR_CHARS)
+    claims = fail_tables(client, errors, lease_id=options.lease_id, attempt_token=options.attempt_token)
+    return {
+        path: TableResult(path, TieringState.FAILED, 0.0, epoch=claim.tiering_epoch, error=errors[path], recorded=True)
+        for path, claim in claims.items()
+    }
 
 
 def _without_spark(

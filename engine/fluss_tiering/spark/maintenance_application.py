@@ -38,6 +38,7 @@ from fluss_tiering.spark.maintenance_options import (
     parse_arguments,
 )
 from fluss_tiering.spark.startup.interrupts import check_interrupt, ended_by_sigterm
+from fluss_tiering.spark.startup.master import require_classic
 from fluss_tiering.spark.startup.rights import check_may_tier
 from fluss_tiering.spark.startup.session import own_session
 from fluss_tiering.spark.startup.shipping import shipped
@@ -59,6 +60,8 @@ def run(options: MaintenanceOptions, spark: SparkSession | None = None) -> dict[
         FlussTieringError: UNAVAILABLE if the server cannot be reached or Spark does not start; TABLE_NOT_EXIST if one
             of the tables does not exist.
     """
+    if spark is not None:
+        require_classic(spark)
     with TieringClient(options.server) as client:
         # A table that does not exist is reported before Spark starts.
         if isinstance(options, MaintainOptions):

@@ -85,6 +85,17 @@ def test_what_is_planned_is_what_happens(tiering: Tiering, primary_key):
 
 
 @pytest.mark.slow
+def test_a_lake_table_whose_files_may_not_be_deleted_is_compacted(tiering: Tiering):  # E23
+    table = tiering.table(primary_key=False, properties={**EXPIRE_AT_ONCE, "iceberg.gc.enabled": "false"})
+    rounds(tiering, table, 3)
+    snapshots = ids(tiering, table)
+    done = maintained(tiering, table)
+    assert done.rewritten.files == 3
+    assert done.plan.note == "expire and clean are left out, since the lake table has gc.enabled=false"
+    assert ids(tiering, table)[:3] == snapshots
+
+
+@pytest.mark.slow
 def test_only_the_buckets_that_save_most_are_rewritten_within_the_budget(tiering: Tiering):
     table = tiering.table(primary_key=False, num_buckets=2)
     rounds(tiering, table, 6)

@@ -34,6 +34,14 @@ class Expirable:
     all_snapshots: int
 
 
+def keeps_all_files(table: JavaObject) -> bool:
+    """Return whether Iceberg refuses to expire snapshots and to delete orphan files of a table.
+
+    Nessie's catalog asks for it, since what one of its branches does not need may belong to another one.
+    """
+    return str(table.properties().getOrDefault("gc.enabled", "true")).lower() == "false"
+
+
 def expirable_snapshots(
     lake: IcebergTable, known: int | None, *, older_than_ms: int | None, retain_last: int | None
 ) -> Expirable:

@@ -65,8 +65,21 @@ _SQLITE: Final = {
 """How the messages of SQLite's driver begin that a person can do something about."""
 _NO_SPACE: Final = ("No space left on device", "No space left on device)")
 """How java.io's messages end when a volume is full: of a write, and of a file that could not be made."""
+_WORDS_NO_GC: Final = (
+    "the lake table has gc.enabled=false: files that it does not need may belong to other tables or branches, so only "
+    "what knows these may delete them, for tables of Nessie its tool nessie-gc"
+)
+_NO_GC: Final = "GC is disabled"
+"""What Iceberg says of an expiry or a removal of orphan files in such a table."""
 _WORDS_NO_DRIVER: Final = "Spark has no JDBC driver for the lake catalog"
-_ALL_WORDS: Final = (_WORDS_REFUSED, _WORDS_UNREACHABLE, _WORDS_NO_DRIVER, _WORDS_FORBIDDEN, *_SQLITE.values())
+_ALL_WORDS: Final = (
+    _WORDS_REFUSED,
+    _WORDS_UNREACHABLE,
+    _WORDS_NO_DRIVER,
+    _WORDS_FORBIDDEN,
+    _WORDS_NO_GC,
+    *_SQLITE.values(),
+)
 """All that `_usual_cause` says. The words of a full volume are among those of SQLite."""
 _SQL_REFUSED: Final = "28"
 _SQL_UNREACHABLE: Final = "08"
@@ -188,6 +201,8 @@ def _usual_cause(exception: JavaObject) -> str | None:
         return _WORDS_UNREACHABLE
     if message.endswith(_DENIED):
         return _WORDS_FORBIDDEN
+    if _NO_GC in message:
+        return _WORDS_NO_GC
     if message.endswith(_NO_SPACE):
         return _WORDS_FULL
     return next((words for code, words in _SQLITE.items() if message.startswith(code)), None)

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.expiry import keeps_all_files
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
 from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, lake_errors
 from fluss_tiering.lake.iceberg.maintenance.metadata_files import stale_metadata_files
@@ -270,6 +271,8 @@ class _Worker:
 
     def _clean(self) -> int:
         lake = self._open()
+        if keeps_all_files(lake.java_table):
+            return 0
         orphans = find_orphans(self._spark, self._table, lake, self._grace)
         free = [each.location for each in orphans if each.kept is None]
         free += stale_metadata_files(self._spark, self._table, lake, self._grace)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.expiry import Expirable, expirable_snapshots
+from fluss_tiering.lake.iceberg.expiry import Expirable, expirable_snapshots, keeps_all_files
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.maintenance.place_groups import can_rewrite
@@ -227,6 +227,9 @@ def _plan(
         steps = frozenset(steps) - {Step.COMPACT, Step.MANIFESTS, Step.EXPIRE}
     sizes = manifest_sizes(lake.java_table)
     batches, left, note = _batches(spark, table, lake, limits) if Step.COMPACT in steps else ((), 0, None)
+    if keeps_all_files(lake.java_table) and not {Step.EXPIRE, Step.CLEAN}.isdisjoint(steps):
+        steps = frozenset(steps) - {Step.EXPIRE, Step.CLEAN}
+        note = note or "expire and clean are left out, since the lake table has gc.enabled=false"
     merges = _merges(spark, table, lake, limits, batches) if with_merges and Step.COMPACT in steps else ()
     with lake_errors(f"read the metadata of the lake table {table.lake_path}"):
         snapshots = int(lake.java_table.operations().current().snapshots().size())

@@ -31,17 +31,25 @@ logger = logging.getLogger(__name__)
 
 
 def driver_jvm_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return settings of the driver's JVM; none if a user tunes the JVM.
+    """Return settings of the driver's JVM; none if `spark-submit` has started it, or if a user tunes it.
 
     A user tunes it with an environment variable of Java or Spark, in `PYSPARK_SUBMIT_ARGS`, or in Spark's files. With
     two garbage collectors, the user's and ours, a JVM would not start.
     """
+    if under_spark_submit(environment):
+        # Spark's home may not be on this machine: on YARN, pyspark is a zip file beside the driver.
+        return {}
     if any(environment.get(name) for name in _VARIABLES) or _TUNES.search(environment.get("PYSPARK_SUBMIT_ARGS", "")):
         return {}
     files = (spark_conf_folder(environment) / name for name in _FILES)
     if any(_TUNES.search(file.read_text(errors="replace")) for file in files if file.is_file()):
         return {}
     return {OPTIONS_KEY: _OPTIONS + _with_archive(environment.get(ARCHIVE_VARIABLE))}
+
+
+def under_spark_submit(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether `spark-submit` has started this process, and a JVM for it."""
+    return "PYSPARK_GATEWAY_PORT" in environment
 
 
 def spark_conf_folder(environment: Mapping[str, str] = os.environ) -> Path:

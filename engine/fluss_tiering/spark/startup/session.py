@@ -19,10 +19,11 @@ from fluss_tiering.client.security import hide_token
 from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, java_error_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.ended import SparkEndedError, got_no_answer, tells_end_of_spark
+from fluss_tiering.spark.startup.driver_jvm import under_spark_submit
 from fluss_tiering.spark.startup.interrupts import check_interrupt, interrupted_by_sigint, quieten_py4j
 from fluss_tiering.spark.startup.jvm_process import JvmProcess, own_jvm
 from fluss_tiering.spark.startup.local_workers import local_workers_conf
-from fluss_tiering.spark.startup.master import check_master
+from fluss_tiering.spark.startup.master import check_master, require_own_jvm
 from fluss_tiering.spark.startup.redaction import REDACTION, redaction_conf
 from fluss_tiering.spark.submit import spark_conf
 from fluss_tiering.spark.versions import check_client
@@ -34,11 +35,6 @@ _DEATH_S: Final = 1.0
 """So long the end of a JVM that gives no answer any more is waited for: its connections end before its process does."""
 
 
-def under_spark_submit() -> bool:
-    """Return whether `spark-submit` has started this process, and a JVM for it."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
 @contextmanager
 def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """Start a Spark session, and stop it when the block ends.
@@ -48,14 +44,15 @@ def own_session(master: str, jvm: Mapping[str, str] | None = None) -> Iterator[S
         jvm: Settings of the session's JVM, if this process starts it.
 
     Raises:
-        FlussTieringError: UNAVAILABLE if Spark does not start; INVALID_REQUEST if the master is no address, or if
-            this version of Spark is not supported.
+        FlussTieringError: UNAVAILABLE if Spark does not start; INVALID_REQUEST if the master is no address, if
+            it is one of Spark Connect, or if this version of Spark is not supported.
         SparkEndedError: if the block fails because the session's JVM was killed or has failed.
     """
     # Spark gives its environment to its workers.
     hide_token()
     hide_password()
-    builder = SparkSession.builder.appName("fluss-tiering")
+    require_own_jvm(master, os.environ)
+    builder = SparkSession.builder.appName("fluss-tiering").config("spark.api.mode", "classic")
     if not under_spark_submit():
         check_master(master)
         check_client()
