@@ -30,11 +30,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import is_switched_on, not_tiered
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TableInfo, TablePath
-<<<<<<< HEAD
-from fluss_tiering.model.tiering import RoundOrigin, TieringState
-=======
-from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, TieringState
->>>>>>> 4dd93345 (lake: let executors follow Iceberg's properties of Azure and Google, and refuse the others by name)
+from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, RoundOrigin, TieringState
 from fluss_tiering.spark.drain import REST_S, Drain, DrainLimits, PendingTables
 from fluss_tiering.spark.ended import SparkEndedError, spark_has_ended
 from fluss_tiering.spark.maintenance.background import BackgroundMaintenance
