@@ -41,7 +41,7 @@ $(JARS): tools/fetch_spark_jars.py engine/fluss_tiering/spark/submit.py | $(INST
 	@$(BIN)/python tools/fetch_spark_jars.py >$(@D)/fetch.log 2>&1 || { cat $(@D)/fetch.log; exit 1; }
 	@touch $@
 
-$(CATALOG_JAR): engine/catalog_jar.py $(shell find engine/java -type f) $(INSTALLED)
+$(CATALOG_JAR): engine/catalog_jar.py $(shell find engine/java -type f) $(INSTALLED) $(JARS)
 	@$(BIN)/python engine/catalog_jar.py
 
 $(FLUSS_JARS): tools/fetch_fluss_jars.py | $(INSTALLED)

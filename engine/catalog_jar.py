@@ -1,7 +1,7 @@
-"""Compiles the Spark catalog in `java/` into the jar that the package carries.
+"""Compiles the Spark catalog and the other classes in `java/` into the jar that the package carries.
 
-`make setup` runs this file in a checkout, and the build hook in `hatch_build.py` runs it for a wheel. It needs a JDK
-and the jars of pyspark. Beside these, the standard library is enough.
+`make setup` runs this file in a checkout, and the build hook in `hatch_build.py` runs it for a wheel. It needs a JDK,
+the jars of pyspark, and Iceberg's runtime for Spark. Beside these, the standard library is enough.
 """
 
 from __future__ import annotations
@@ -23,8 +23,14 @@ RELEASE = "17"
 """The oldest Java that Spark runs on."""
 PYSPARK = "pyspark>=4.1,<4.2"
 """The release whose jars the catalog is compiled against: it uses classes that only Spark 4.1 has."""
+ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+"""The Maven package with Iceberg's classes. What is compiled against them uses only what older versions have, too."""
+CHECKOUT_JARS = ENGINE.parent / ".cache" / "jars"
+"""Where `make setup` puts Iceberg's runtime in a checkout."""
 JARS_VARIABLE = "FLUSS_TIERING_BUILD_SPARK_JARS"
-"""Environment variable: the folder `jars` of a Spark 4.1 to compile against, so that pyspark need not be downloaded."""
+"""Environment variable: the folder `jars` of a Spark 4.1 to compile against, and perhaps another one with Iceberg's
+runtime for Spark, separated like the entries of PATH, so that nothing need be downloaded."""
+_ICEBERG_JAR = "iceberg-spark-runtime-*.jar"
 JDK_WANTED = (
     "install a JDK of Java 17 or 21 (Debian, Ubuntu: apt-get install openjdk-17-jdk-headless; macOS: brew install "
     "openjdk@17), or set JAVA_HOME to one"
@@ -79,18 +85,65 @@ def build(*, warnings_are_errors: bool = False) -> None:
 def _compile(lint: list[str], classes: Path) -> None:
     javac = compiler()
     sources = [str(source) for source in sorted(SOURCES.rglob("*.java"))]
-    command = [javac, "--release", RELEASE, *lint, "-cp", f"{_spark_jars()}/*", "-d", str(classes), *sources]
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = class_folders(Path(scratch))
+        path = os.pathsep.join(f"{folder}/*" for folder in folders)
+        command = [javac, "--release", RELEASE, *lint, "-cp", path, "-d", str(classes), *sources]
+        _run(command, f"{javac} did not compile the Spark catalog in {SOURCES}", JDK_WANTED)
+
+
+def _run(command: list[str], failure: str, remedy: str, environment: dict[str, str] | None = None) -> None:
     try:
-        subprocess.run(command, check=True, timeout=300)
+        subprocess.run(command, check=True, timeout=300, env=environment)
     except (OSError, subprocess.SubprocessError) as error:
-        raise JarError(f"{javac} did not compile the Spark catalog in {SOURCES} ({error}): {JDK_WANTED}") from error
+        raise JarError(f"{failure} ({error}): {remedy}") from error
 
 
-def _spark_jars() -> Path:
-    if given := os.environ.get(JARS_VARIABLE):
-        if not any(Path(given).glob("spark-sql_*.jar")):
-            raise JarError(f"{JARS_VARIABLE}={given} has no spark-sql jar: expected the folder `jars` of a Spark 4.1")
-        return Path(given)
+def class_folders(scratch: Path) -> list[Path]:
+    """Return folders with the jars of Spark and of Iceberg.
+
+    Args:
+        scratch: Where Iceberg's runtime is put if it has to be downloaded.
+
+    Raises:
+        JarError: If there are no jars of Spark, or none of Iceberg.
+    """
+    given = os.environ.get(JARS_VARIABLE)
+    folders = [Path(each) for each in given.split(os.pathsep)] if given else [_jars_of_pyspark()]
+    if not _have(folders, "spark-sql_*.jar"):
+        raise JarError(f"{JARS_VARIABLE}={given} has no spark-sql jar: expected the folder `jars` of a Spark 4.1")
+    if _have(folders, _ICEBERG_JAR):
+        return folders
+    if _have([CHECKOUT_JARS], _ICEBERG_JAR):
+        return [*folders, CHECKOUT_JARS]
+    if given:
+        raise JarError(
+            f"{JARS_VARIABLE}={given} has no jar of Iceberg: expected one of {ICEBERG} in a folder, which may be added "
+            f"after {os.pathsep!r}"
+        )
+    _download(scratch)
+    return [*folders, scratch / "jars"]
+
+
+def _have(folders: list[Path], pattern: str) -> bool:
+    return any(any(folder.glob(pattern)) for folder in folders)
+
+
+def _download(scratch: Path) -> None:
+    """Let Spark's launcher resolve Iceberg's runtime, so that the Ivy and Maven settings of the machine apply."""
+    program = (
+        "from pyspark.java_gateway import launch_gateway as go; jvm = go(); jvm.shutdown(); jvm.proc.stdin.close()"
+    )
+    arguments = f"--packages {ICEBERG} --conf spark.jars.ivy={scratch} pyspark-shell"
+    _run(
+        [sys.executable, "-c", f"{program}; jvm.proc.wait(60)"],
+        f"Spark did not download {ICEBERG}, which the jar is compiled against",
+        f"look at the network, or name a folder with it in {JARS_VARIABLE}",
+        {**os.environ, "PYSPARK_SUBMIT_ARGS": arguments},
+    )
+
+
+def _jars_of_pyspark() -> Path:
     found = find_spec("pyspark")
     jars = Path(found.origin).parent / "jars" if found and found.origin else None
     if jars is None or not jars.is_dir():

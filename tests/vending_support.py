@@ -9,6 +9,8 @@ import http.client
 import itertools
 import json
 import re
+import socket
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -76,6 +78,13 @@ class S3Request:
     ended: bool
 
 
+@dataclass
+class CutOff(Exception):  # noqa: N818
+    """Ends the connection instead of an answer, of which only the beginning may be sent."""
+
+    sent: bytes = b""
+
+
 class Proxy:
     """An HTTP proxy before a server; `with` starts and ends it."""
 
@@ -88,7 +97,14 @@ class Proxy:
 
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                status, headers, content = proxy.handle(self.command, self.path, dict(self.headers), body)
+                try:
+                    status, headers, content = proxy.handle(self.command, self.path, dict(self.headers), body)
+                except CutOff as cut:
+                    self.wfile.write(cut.sent)
+                    self.close_connection = True
+                    # The client hears of a reset.
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    return
                 self.send_response(status)
                 for name, value in headers.items():
                     if name.lower() not in _PER_CONNECTION | {"content-length"}:

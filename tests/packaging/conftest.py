@@ -49,6 +49,6 @@ def make_dist() -> str:
 def dist(checkout, make_dist) -> Path:
     """The wheels and the source archives of both packages, compiled against the jars that are installed here."""
     jars = Path(str(find_spec("pyspark").origin)).parent / "jars"
-    environment = {**os.environ, "FLUSS_TIERING_BUILD_SPARK_JARS": str(jars)}
+    environment = {**os.environ, "FLUSS_TIERING_BUILD_SPARK_JARS": f"{jars}{os.pathsep}{ROOT / '.cache' / 'jars'}"}
     subprocess.run(make_dist.split(), cwd=checkout, env=environment, check=True, timeout=280)
     return checkout / "dist"

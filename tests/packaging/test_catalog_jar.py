@@ -55,6 +55,18 @@ def test_a_jar_of_sources_that_were_removed_is_not_current(catalog_jar):
     assert not catalog_jar.is_current()
 
 
+def test_a_folder_without_the_jar_of_iceberg_is_named(catalog_jar, monkeypatch, tmp_path):
+    spark, iceberg = tmp_path / "spark", tmp_path / "iceberg"
+    for jar in (spark / "spark-sql_2.13-4.1.3.jar", iceberg / "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"):
+        jar.parent.mkdir()
+        jar.touch()
+    monkeypatch.setenv(catalog_jar.JARS_VARIABLE, str(spark))
+    with pytest.raises(catalog_jar.JarError, match=r"spark has no jar of Iceberg: expected one of org\.apache\.iceberg:"):
+        catalog_jar.build()
+    monkeypatch.setenv(catalog_jar.JARS_VARIABLE, f"{spark}{os.pathsep}{iceberg}")
+    assert catalog_jar.class_folders(tmp_path) == [spark, iceberg]
+
+
 def test_a_folder_without_the_jars_of_spark_is_named(catalog_jar, monkeypatch, tmp_path):
     monkeypatch.setenv(catalog_jar.JARS_VARIABLE, str(tmp_path / "nothing"))
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -13,7 +13,6 @@ from unittest import mock
 
 from fluss_tiering.lake.iceberg import commit as iceberg_commit
 from fluss_tiering.lake.iceberg import table as iceberg_table
-from fluss_tiering.lake.iceberg.metadata.leftovers import snapshots_since
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -156,19 +155,6 @@ def _expired_early() -> Iterator[None]:
         yield
 
 
-def _has_later_snapshots(committer: Any) -> bool:
-    return next(snapshots_since(committer._table, committer._base), None) is not None
-
-
-def _files_always_deleted(original: Callable[..., Any]) -> Callable[..., Any]:
-    def settle(self: Any, files: Any, commit: Any, error: Exception) -> Any:
-        for file in files:
-            self._table.io().deleteFile(file.location)
-        return original(self, files, commit, error)
-
-    return settle
-
-
 def _lower_epochs(original: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self: [replace(each, tiering_epoch=max(0, each.tiering_epoch - 1)) for each in original(self)]
 
@@ -265,12 +251,11 @@ DEFECTS: Final[dict[str, Planted]] = {
     "a repeated finish is not recognised": Planted(
         _patched(HeartbeatReports, "_ended_as", lambda self, entry, outcome: False), "S9"
     ),
-    "a commit that is under way is taken for lost after a compaction": Planted(
-        _patched(iceberg_commit.IcebergCommitter, "_is_overtaken", _has_later_snapshots),
-        "deleted",
+    "a commit that is under way is taken for lost": Planted(
+        _patched(Transaction, "_never_will", lambda self, head: True), "deleted"
     ),
     "files of an unknown outcome are deleted": Planted(
-        _wrapped(iceberg_commit.IcebergCommitter, "_settle", _files_always_deleted), "deleted"
+        _patched(iceberg_commit, "is_conflict", lambda error: True), "deleted"
     ),
     "an index ahead of the lake is believed": Planted(
         _patched(SimPlaceIndex, "is_live", lambda self, location: True), "not in the lake|doubled"

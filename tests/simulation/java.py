@@ -62,15 +62,4 @@ def model_jvm() -> _Jvm:
         util=SimpleNamespace(JsonUtil=SimpleNamespace(mapper=lambda: mapper)),
         expressions=SimpleNamespace(Expressions=SimpleNamespace(alwaysTrue=lambda: True)),
     )
-    builder = SimpleNamespace(build=lambda: SimpleNamespace(toArray=list))
-    stream = SimpleNamespace(Stream=SimpleNamespace(builder=lambda: builder))
-    java = SimpleNamespace(util=SimpleNamespace(stream=stream))
-    return _Jvm(org=SimpleNamespace(apache=SimpleNamespace(iceberg=iceberg)), java=java)
-
-
-def snapshot_producer() -> SimpleNamespace:
-    """Return the class of Iceberg's updates. In the model these delete nothing by themselves."""
-    consumer = SimpleNamespace(setAccessible=lambda _accessible: None, set=lambda _update, _consumer: None)
-    return SimpleNamespace(
-        getName=lambda: "org.apache.iceberg.SnapshotProducer", getDeclaredField=lambda _name: consumer
-    )
+    return _Jvm(org=SimpleNamespace(apache=SimpleNamespace(iceberg=iceberg)))

@@ -23,7 +23,7 @@ from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile
 from fluss_tiering.model.table import SYSTEM_COLUMNS, TableInfo
 from simulation.compaction import Rewrite, plan_rewrite
-from simulation.java import JavaMap, java_error, model_jvm, snapshot_producer
+from simulation.java import JavaMap, java_error, model_jvm
 from simulation.lake_files import FileRows, LakeFiles
 from simulation.scheduler import Scheduler, current_process
 
@@ -267,9 +267,6 @@ class Delta:
         self.removed: list[LakeFile] = []
         self.summary: dict[str, str] = {}
 
-    def getClass(self) -> SimpleNamespace:
-        return snapshot_producer()
-
     def validateFromSnapshot(self, snapshot_id: int) -> None:
         self._from = snapshot_id
 
@@ -371,22 +368,23 @@ class Transaction:
         lake.scheduler.sleep(chance.randrange(1, 60))
         if lake.happens(0.01):
             raise java_error("ServiceUnavailableException", "503")
-        if lake.happens(0.06):
-            # The request is under way, and whoever sent it hears nothing of what becomes of it.
-            if lake.happens(0.7):
-                lake.compact(self._content.name)
-            head, deltas = self._content.head, list(self.deltas)
-            lake.counters["late commits"] += 1
-            lake.scheduler.after(chance.choice((500, 20_000, 200_000)), lambda: self._land_late(head, deltas))
-            lake.scheduler.sleep(chance.choice((5, 1_000, 30_000)))
-            raise java_error("CommitStateUnknownException", "the connection was lost")
         while True:
+            is_late = lake.happens(0.06)
+            if is_late and lake.happens(0.7):
+                lake.compact(self._content.name)
             head = self._content.head
             try:
                 self._validate(head)
             except Py4JJavaError:
                 lake.counters["fenced commits"] += 1
                 raise
+            if is_late:
+                # The request is under way, and whoever sent it hears nothing of what becomes of it.
+                self._send_late(head, list(self.deltas))
+                lake.scheduler.sleep(chance.choice((5, 1_000, 30_000)))
+                if self._has_landed(head):
+                    break
+                continue
             # Between looking at the head and the swap somebody else may move it.
             if lake.happens(0.02):
                 lake.compact(self._content.name)
@@ -399,13 +397,32 @@ class Transaction:
         if lake.happens(0.03):
             lake.counters["unknown commits"] += 1
             lake.scheduler.sleep(chance.randrange(1, 60_000))
-            raise java_error("CommitStateUnknownException", "the connection was lost")
+            self._has_landed(head)
         self._handle.head = self._content.head
+
+    def _has_landed(self, head: LakeSnapshotNode | None) -> bool:
+        """Return whether a commit on top of a snapshot has landed, or never will, as `SettledTableOperations` does."""
+        self.lake.scheduler.sleep(self.lake.chance.randrange(1, 30))
+        if self.lake.happens(0.2):
+            raise java_error("CommitStateUnknownException", "the catalog does not answer")
+        if self.deltas[-1].snapshot_id in self._content.nodes:
+            return True
+        if not self._never_will(head):
+            raise java_error("CommitStateUnknownException", "the connection was lost")
+        return False
+
+    def _never_will(self, head: LakeSnapshotNode | None) -> bool:
+        return self._content.head is not head
 
     def _validate(self, head: LakeSnapshotNode | None) -> None:
         if head is not self.start:
             for number, delta in enumerate(self.deltas):
                 delta.validate(head, self.deltas[:number])
+
+    def _send_late(self, head: LakeSnapshotNode | None, deltas: Sequence[Delta]) -> None:
+        self.lake.counters["late commits"] += 1
+        delay_ms = self.lake.chance.choice((500, 20_000, 200_000))
+        self.lake.scheduler.after(delay_ms, lambda: self._land_late(head, deltas))
 
     def _land_late(self, head: LakeSnapshotNode | None, deltas: Sequence[Delta]) -> None:
         try:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import datasource, types
 
-from fluss_tiering.lake.iceberg.procedures import _literal
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import DataType
 from fluss_tiering.spark import submit, versions
@@ -91,9 +90,3 @@ def test_the_source_loads_in_a_spark_without_times_and_filters(monkeypatch) -> N
     finally:
         monkeypatch.undo()
         importlib.reload(filters)
-
-
-def test_arguments_of_procedures_are_literals() -> None:  # D54
-    assert _literal("it's a \\ path") == r"'it\'s a \\ path'"
-    assert (_literal(True), _literal(5)) == ("true", "5")
-    assert _literal({"a": "b'c"}) == r"MAP('a', 'b\'c')"

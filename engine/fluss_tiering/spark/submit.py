@@ -31,7 +31,7 @@ JARS_VARIABLE: Final = "FLUSS_TIERING_SPARK_JARS"
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 """The folder of this package."""
 
-_PACKED: Final = frozenset({".py", ".typed"})
+_PACKED: Final = frozenset({".py", ".typed", ".jar"})
 _EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 

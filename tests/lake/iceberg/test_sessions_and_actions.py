@@ -21,7 +21,6 @@ from fluss_tiering.lake.iceberg import actions
 from fluss_tiering.lake.iceberg.actions import expire
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.orphans import check_grace, find_orphans
-from fluss_tiering.lake.iceberg.procedures import call_procedure
 from fluss_tiering.lake.iceberg.rehearsal import rehearse_commit
 from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.protocol import LakeCommit
@@ -455,19 +454,3 @@ def test_an_age_below_a_day_is_refused():
     with pytest.raises(FlussTieringError, match="an age of 23h is too short: expected one day or more") as error:
         check_grace(timedelta(hours=23))
     assert error.value.code is ErrorCode.INVALID_REQUEST
-
-
-def test_a_procedure_gets_its_arguments_as_they_are(spark, table: TableInfo):
-    odd = replace(table, path=TablePath("db", "t"))
-    IcebergCatalogs(spark).open_table(odd)
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    (row,) = call_procedure(spark, odd, "rewrite_manifests", use_caching=False)
-    assert row.rewritten_manifests_count == 0
-    quoted = "it's a \\ text"
-    (row,) = call_procedure(spark, odd, "rewrite_data_files", where="v = 'x'", options={"min-input-files": "2"})
-    assert row.rewritten_data_files_count == 0
-    with pytest.raises(Exception, match=r"it's a \\ text"):
-        call_procedure(spark, odd, "set_current_snapshot", ref=quoted)
-    with pytest.raises(Exception, match="123456"):
-        call_procedure(spark, odd, "rollback_to_snapshot", snapshot_id=123456)
-    assert spark.conf.get("spark.sql.shuffle.partitions") == before

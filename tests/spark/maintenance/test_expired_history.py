@@ -11,7 +11,7 @@ from spark_support import Tiering, data_folder, named
 
 from fluss_tiering.lake.iceberg import actions
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.procedures import call_procedure
+from fluss_tiering.lake.iceberg.maintenance.rewrites import rewrite_manifests
 from fluss_tiering.model.table import TableInfo, WriteKind
 
 KEYS = 30
@@ -52,7 +52,7 @@ class History:
         compact(self._tiering, self._table, min_input_files=2)
 
     def _merge_manifests(self, _number: int) -> None:
-        call_procedure(self._tiering.spark, self._table, "rewrite_manifests", use_caching=False)
+        rewrite_manifests(self._tiering.spark, IcebergCatalogs(self._tiering.spark).find_table(self._table).java_table)
 
     def _user_deletes(self, _number: int) -> None:
         keys = ", ".join(map(str, self._keys(2)))

@@ -17,7 +17,7 @@ from fluss_tiering.lake.iceberg.deletes import FIRST_WITH_VECTORS
 from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, iceberg_class, java_session_of, jvm_of
 from fluss_tiering.lake.iceberg.metadata.jvm_functions import functions_of
 from fluss_tiering.lake.iceberg.metadata.unreadable import check_current_snapshot
-from fluss_tiering.lake.iceberg.procedures import joins_of_any_size
+from fluss_tiering.lake.iceberg.shuffles import joins_of_any_size
 from fluss_tiering.lake.shared_folder import local_path
 
 _COUNTS: Final = (

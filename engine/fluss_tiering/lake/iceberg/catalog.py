@@ -26,6 +26,7 @@ from fluss_tiering.lake.iceberg.java import (
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
 from fluss_tiering.lake.iceberg.metadata.loading import load_table
 from fluss_tiering.lake.iceberg.metadata.own_commits import explained_layout
+from fluss_tiering.lake.iceberg.metadata.settled import settled
 from fluss_tiering.lake.iceberg.metadata.unreadable import may_tell_of_metadata, unreadable_metadata
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
@@ -173,8 +174,11 @@ class IcebergCatalogs:
             # To alter the lake table of another table, as the error of its layout says, would not help.
             raise explained_layout(table, handle, name, error) from None
         catalog, identifier = self._located(table)
+        jvm = jvm_of(self._spark)
+        with lake_errors(f"open the lake table {table.lake_path}"):
+            handle = settled(jvm, handle)
         return IcebergTable(
-            jvm_of(self._spark), table, handle, layout.schema, spec, reload=lambda: catalog.loadTable(identifier)
+            jvm, table, handle, layout.schema, spec, reload=lambda: settled(jvm, catalog.loadTable(identifier))
         )
 
     def _layout(self, handle: JavaObject) -> LakeLayout:

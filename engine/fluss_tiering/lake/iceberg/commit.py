@@ -1,4 +1,4 @@
-"""The commit to Iceberg: one transaction with one row delta for each ordinal, and the way its outcome is resolved.
+"""The commit to Iceberg: one transaction with one row delta for each ordinal.
 
 The fence: each row delta validates that nobody else has added data files or delete files since the round's base.
 Iceberg repeats this validation against the newest snapshot inside the catalog's compare-and-swap. A driver that was
@@ -20,21 +20,19 @@ from fluss_tiering.lake.iceberg.content_file import ContentFiles, RowDeltaMethod
 from fluss_tiering.lake.iceberg.deletes import FIRST_WITH_VECTORS
 from fluss_tiering.lake.iceberg.java import (
     JAVA_ERRORS,
+    UNKNOWN_OUTCOME,
     iceberg_class,
+    is_conflict,
     is_iceberg,
     java_error_text,
     lake_errors,
 )
-from fluss_tiering.lake.iceberg.metadata.leftovers import Leftovers, delete_locations, snapshots_since
+from fluss_tiering.lake.iceberg.metadata.leftovers import delete_locations
 from fluss_tiering.lake.iceberg.metadata.manifests import ManifestFiles
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, to_summary
 from fluss_tiering.lake.protocol import FileContent, LakeCommit, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
-_REPLACE: Final = "replace"
-"""Iceberg's operation of a snapshot that changes files but no rows (`DataOperations.REPLACE`)."""
-_ADDED_FILES: Final = ("added-data-files", "added-delete-files")
-"""The counts in a snapshot's summary that the fence looks for (`SnapshotSummary`)."""
 _ADDED_FILES_SIZE: Final = "added-files-size"
 """The size of a snapshot's new files in its summary (`SnapshotSummary`)."""
 _MAX_DATA_FILES: Final = 10_000
@@ -62,7 +60,6 @@ class IcebergCommitter:
         self._content = content
         self._specs = table.specs()
         self._manifests = ManifestFiles(jvm, table)
-        self._leftovers = Leftovers(jvm)
 
     def commit(
         self,
@@ -98,16 +95,19 @@ class IcebergCommitter:
             raise FlussTieringError(
                 ErrorCode.STORAGE, f"could not prepare the commit to the lake table {self._name}: {text}"
             ) from None
+        # Iceberg gives the snapshot this id in each try.
+        landed = int(transaction.table().currentSnapshot().snapshotId())
         try:
             transaction.commitTransaction()
         except JAVA_ERRORS as error:
-            return self._settle(files, commit, error)
-        landed = self._find(commit.commit_id)
-        if landed is None:
+            # The table's operations have settled what became of the commit: see `metadata.settled`.
+            text = java_error_text(error)
+            if is_conflict(error):
+                self._delete(files)
+                raise self._conflict(text) from None
             raise FlussTieringError(
-                ErrorCode.STORAGE, f"the lake table {self._name} accepted a commit that its history does not show"
-            )
-        self._tidy_up()
+                ErrorCode.STORAGE, f"{text}: could not commit to the lake table {self._name}; {UNKNOWN_OUTCOME}"
+            ) from None
         return landed
 
     def _stage(
@@ -168,7 +168,6 @@ class IcebergCommitter:
         """
         for key, value in (to_summary(commit) if is_last else {COMMIT_ID: commit.commit_id}).items():
             update.set(key, value)
-        self._leftovers.take_from(update)
         update.commit()
 
     def _append(self, transaction: JavaObject, files: Sequence[LakeFile], commit: LakeCommit, *, is_last: bool) -> None:
@@ -206,32 +205,9 @@ class IcebergCommitter:
             tasks.close()
         self._complete(removal, commit, is_last=False)
 
-    def _settle(self, files: Sequence[LakeFile], commit: LakeCommit, error: Exception) -> int:
-        """Return the snapshot's id if the commit happened; otherwise delete what may be deleted, and raise an error."""
-        failure = java_error_text(error)
-        with lake_errors(f"find out whether the commit {commit.commit_id} to the lake table {self._name} landed"):
-            self._table.refresh()
-            landed = self._find(commit.commit_id)
-            if landed is not None:
-                self._tidy_up()
-                return landed
-            # Iceberg validates again only after it has lost against another commit, so that this one can never succeed.
-            overtaken = is_iceberg(error, "ValidationException") or self._is_overtaken()
-        if not overtaken:
-            raise FlussTieringError(
-                ErrorCode.STORAGE, f"the commit to the lake table {self._name} failed, its files are kept: {failure}"
-            )
-        self._delete(files)
-        raise self._conflict(failure)
-
     def _delete(self, files: Sequence[LakeFile]) -> None:
-        """Delete files of a commit that did not land, and the manifests that were written for it."""
-        written = {*self._manifests.locations, *self._leftovers.locations}
-        delete_locations(self._table, [*locations_of(files), *sorted(written)])
-
-    def _tidy_up(self) -> None:
-        """Delete what tries of a commit have written that has landed, and that its snapshots do not need."""
-        delete_locations(self._table, self._leftovers.unneeded(self._table, self._base))
+        """Delete files of a commit that did not land, and the manifests of them. Iceberg deletes its own ones."""
+        delete_locations(self._table, [*locations_of(files), *self._manifests.locations])
 
     def _conflict(self, failure: str) -> FlussTieringError:
         expected = "no snapshot" if self._base is None else f"snapshot {self._base}"
@@ -259,25 +235,6 @@ class IcebergCommitter:
             return current is None or not iceberg_class(self._jvm, "util.SnapshotUtil").isAncestorOf(
                 self._table, current.snapshotId(), self._base
             )
-
-    def _find(self, commit_id: str) -> int | None:
-        """Return the newest snapshot after the base that carries the commit id."""
-        for snapshot in snapshots_since(self._table, self._base):
-            if snapshot.summary().get(COMMIT_ID) == commit_id:
-                return int(snapshot.snapshotId())
-        return None
-
-    def _is_overtaken(self) -> bool:
-        """Return whether somebody else has added files since the base, so that the commit can never succeed.
-
-        New snapshots that only come from compactions prove nothing: a commit that was sent after them may still happen.
-        """
-        return any(
-            # A Java map answers None for a key that it lacks, whatever the default is.
-            snapshot.operation() != _REPLACE
-            and any((snapshot.summary().get(key) or "0") != "0" for key in _ADDED_FILES)
-            for snapshot in snapshots_since(self._table, self._base)
-        )
 
 
 def locations_of(files: Iterable[LakeFile]) -> list[str]:

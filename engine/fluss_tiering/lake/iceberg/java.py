@@ -37,10 +37,16 @@ _UNREACHABLE: Final = frozenset(
 )
 _NO_METHOD: Final = "Method "
 """With this word py4j tells that an object of the JVM has no method with a name and types of arguments."""
+_EXCEPTIONS: Final = "org.apache.iceberg.exceptions."
 _CONFLICTS: Final = frozenset({"CommitFailedException", "ValidationException"})
 """Exceptions of `org.apache.iceberg.exceptions`: the base of a commit is no longer the newest state."""
-_UNKNOWN: Final = "org.apache.iceberg.exceptions.CommitStateUnknownException"
+_UNKNOWN: Final = "CommitStateUnknownException"
 """The outcome of a commit is not known, whatever was first: its files may be those of the newest snapshot."""
+UNKNOWN_OUTCOME: Final = (
+    "it is not known whether this was committed, so its files are kept: the next round or maintenance goes on from "
+    "what the lake table then shows, and `fluss-tiering clean` removes files that no snapshot needs"
+)
+"""What an error says of a commit whose outcome is not known."""
 _WORDS_REFUSED: Final = "the lake refused the credentials given"
 _WORDS_UNREACHABLE: Final = "the lake cannot be reached"
 _WORDS_FORBIDDEN: Final = (
@@ -144,7 +150,8 @@ def java_error_text(error: Py4JError | PySparkException) -> str:
             # The JVM answered, but it does not know the method.
             return f"a call into Spark's JVM failed: {said[said.index(_NO_METHOD) :].splitlines()[0]}"
         return f"the connection to Spark's JVM broke: {said.splitlines()[0] if said else type(error).__name__}"
-    chain = list(causes(error))
+    # That the outcome of a commit is unknown is no cause.
+    chain = [each for each in causes(error) if str(each.getClass().getSimpleName()) != _UNKNOWN] or list(causes(error))
     caught, root = _class_and_message(chain[0]), _class_and_message(chain[-1])
     text = root if root in caught or caught in root else f"{root} ({caught})"
     # The innermost known cause says the most.
@@ -224,25 +231,39 @@ def _class_and_message(exception: JavaObject) -> str:
 def is_iceberg(error: Py4JError, exception: str) -> bool:
     """Return whether the JVM threw Iceberg's exception with this simple name."""
     return isinstance(error, Py4JJavaError) and (
-        str(error.java_exception.getClass().getName()) == f"org.apache.iceberg.exceptions.{exception}"
+        str(error.java_exception.getClass().getName()) == f"{_EXCEPTIONS}{exception}"
     )
 
 
 def is_conflict(error: BaseException) -> bool:
     """Return whether a commit conflicts with another commit, however the JVM wraps this exception.
 
-    A catalog's client may repeat a request whose answer was lost. The other commit is then the same one.
+    The commit then certainly did not land, and never will: see `metadata.settled`.
     """
+    names = _names(error)
+    return _UNKNOWN not in names and not names.isdisjoint(_CONFLICTS)
+
+
+def is_unknown(error: BaseException) -> bool:
+    """Return whether nobody knows if a commit landed, so that no file of it may be deleted."""
+    return _UNKNOWN in _names(error)
+
+
+def _names(error: BaseException) -> set[str]:
+    """Return the names of Iceberg's exceptions in the chain of causes, without their package."""
     if not isinstance(error, Py4JJavaError):
-        return False
-    names = {str(exception.getClass().getName()) for exception in causes(error)}
-    return _UNKNOWN not in names and any(f"org.apache.iceberg.exceptions.{name}" in names for name in _CONFLICTS)
+        return set()
+    return {str(exception.getClass().getName()).removeprefix(_EXCEPTIONS) for exception in causes(error)}
 
 
 @contextmanager
 def lake_errors(doing: str) -> Iterator[None]:
-    """Turn an exception of the JVM inside the block into STORAGE with the text "CAUSE: could not `doing`"."""
+    """Turn an exception of the JVM inside the block into STORAGE with the text "CAUSE: could not `doing`".
+
+    Of a commit whose outcome is not known, the text says so.
+    """
     try:
         yield
     except JAVA_ERRORS as error:
-        raise FlussTieringError(ErrorCode.STORAGE, f"{java_error_text(error)}: could not {doing}") from None
+        rest = f"; {UNKNOWN_OUTCOME}" if is_unknown(error) else ""
+        raise FlussTieringError(ErrorCode.STORAGE, f"{java_error_text(error)}: could not {doing}{rest}") from None

@@ -20,14 +20,13 @@ from fluss_tiering.lake.iceberg.field_ids import all_ids, all_ids_of_json, with_
 from fluss_tiering.lake.iceberg.java import content_file, iceberg_class, lake_errors, to_dict
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
 from fluss_tiering.lake.iceberg.metadata.history import ancestors, ancestors_with_expired
-from fluss_tiering.lake.iceberg.metadata.leftovers import delete_locations
+from fluss_tiering.lake.iceberg.metadata.leftovers import delete_locations, deleting_after_conflict
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.lookup import has_rows, in_partitions_with
 from fluss_tiering.lake.iceberg.metadata.offsets_file import read_offsets, write_offsets
 from fluss_tiering.lake.iceberg.metadata.own_commits import mismatch, newest_own_commit, require_same_table
 from fluss_tiering.lake.iceberg.metadata.properties import write_properties
 from fluss_tiering.lake.iceberg.metadata.renewal import RenewedTable
-from fluss_tiering.lake.iceberg.metadata.rewrite_commit import RewriteCommit
 from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.pruning.bloom_filters import bloom_filters
@@ -332,9 +331,8 @@ class IcebergTable:
             update.deleteFile(content_file(self._jvm, specs, self._content.to_json(file)))
         for file in new:
             update.addFile(content_file(self._jvm, specs, self._content.to_json(file)))
-        rewrite = RewriteCommit(self._jvm, handle, self._base)
-        rewrite.mark(update)
-        rewrite.run(update.commit, locations_of(new))
+        with deleting_after_conflict(handle, locations_of(new)):
+            update.commit()
 
     def _bounded_fields(self) -> set[int]:
         """Return the ids of the fields of the key and of the sort order."""

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
+from fluss_tiering.lake.iceberg.maintenance.position_deletes import rewrite_position_deletes
 from fluss_tiering.lake.iceberg.maintenance.rewrites import Rewritten, rewrite_manifests
-from fluss_tiering.lake.iceberg.procedures import call_procedure
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times
 from fluss_tiering.model.errors import FlussTieringError
@@ -36,7 +36,7 @@ _OF_SPARK: Final = {
     "use-starting-sequence-number": "true",
 }
 _ATTEMPTS: Final = 3
-"""How often each procedure is tried while others change the same files. Iceberg itself repeats a late commit."""
+"""How often each step is tried while others change the same files. Iceberg itself repeats a late commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class _Compactor:
             return Compaction(self._table.path, before=before, after=before)
         rewritten = self._tries.run(self._rewrite)
         if file_counts(self._open().java_table).position_deletes and not has_times(self._table):
-            self._tries.run(call_procedure, self._spark, self._table, "rewrite_position_delete_files")
+            self._tries.run(self._rewrite_position_deletes)
         if fewer_manifests(manifest_sizes(self._open().java_table)):
             self._tries.run(self._merge_manifests)
         return Compaction(
@@ -141,6 +141,9 @@ class _Compactor:
         return rewrite_data_files(
             self._spark, self._table, self._open(), None, options=self._options, of_spark=_OF_SPARK
         )
+
+    def _rewrite_position_deletes(self) -> None:
+        rewrite_position_deletes(self._spark, self._open().java_table)
 
     def _merge_manifests(self) -> None:
         rewrite_manifests(self._spark, self._open().java_table)

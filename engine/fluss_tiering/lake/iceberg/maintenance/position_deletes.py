@@ -20,7 +20,7 @@ from fluss_tiering.lake.iceberg.actions import spark_actions
 from fluss_tiering.lake.iceberg.deletes import FIRST_WITH_VECTORS
 from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
 from fluss_tiering.lake.iceberg.maintenance.rewrites import PartitionValues, in_partitions, partition_values
-from fluss_tiering.lake.iceberg.procedures import shuffles_of_its_size
+from fluss_tiering.lake.iceberg.shuffles import shuffles_of_its_size
 
 _ALL: Final = {"rewrite-all": "true"}
 
@@ -102,12 +102,19 @@ def _apply_to_nothing(written: Sequence[int], added: Sequence[int]) -> bool:
     return all(commit < each for commit in written for each in added)
 
 
-def rewrite_position_deletes(spark: SparkSession, table: JavaObject, partitions: Sequence[PartitionValues]) -> int:
-    """Rewrite the position delete files of some partitions, at least one, and return how many there are fewer.
+def rewrite_position_deletes(
+    spark: SparkSession, table: JavaObject, partitions: Sequence[PartitionValues] | None = None
+) -> int:
+    """Rewrite position delete files, and return how many there are fewer. Errors are those of the JVM.
 
-    Errors are those of the JVM.
+    Args:
+        spark: The session.
+        table: Iceberg's table object.
+        partitions: The partitions whose files are all rewritten, at least one; None for what Iceberg chooses.
     """
-    action = spark_actions(spark).rewritePositionDeletes(table).options(_ALL)
+    action = spark_actions(spark).rewritePositionDeletes(table)
+    if partitions is not None:
+        action = action.options(_ALL).filter(in_partitions(spark, table, partitions))
     with shuffles_of_its_size(spark):
-        result = action.filter(in_partitions(spark, table, partitions)).execute()
+        result = action.execute()
     return int(result.rewrittenDeleteFilesCount()) - int(result.addedDeleteFilesCount())

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from fluss_tiering.lake.iceberg.actions import spark_actions
 from fluss_tiering.lake.iceberg.java import elements, iceberg_class, jvm_of
 from fluss_tiering.lake.iceberg.metadata.properties import TARGET_FILE_SIZE, refuse, target_file_size
-from fluss_tiering.lake.iceberg.procedures import shuffles_of_its_size
+from fluss_tiering.lake.iceberg.shuffles import shuffles_of_its_size
 
 _BUCKET: Final = "bucket["
 _MANIFEST_SIZE: Final = "commit.manifest.target-size-bytes"

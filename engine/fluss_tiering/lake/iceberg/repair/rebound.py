@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.lake.iceberg.java import iceberg_class
-from fluss_tiering.lake.iceberg.metadata.rewrite_commit import RewriteCommit
+from fluss_tiering.lake.iceberg.metadata.leftovers import deleting_after_conflict
 from fluss_tiering.lake.iceberg.repair.check import WrongFile
 from fluss_tiering.lake.iceberg.repair.live_files import Manifest
 
@@ -35,20 +35,14 @@ def rewrite_bounds(jvm: JVMView, table: JavaObject, manifests: Sequence[Manifest
     affected = [each for each in manifests if any(entry.file.location in by_location for entry in each.entries)]
     if not affected:
         return 0
-    current = table.currentSnapshot()
-    rewrite = RewriteCommit(jvm, table, None if current is None else current.snapshotId())
     written: list[str] = []
-
-    def commit() -> None:
+    with deleting_after_conflict(table, written):
         update = table.rewriteManifests()
-        rewrite.mark(update)
         for manifest in affected:
             copy = _copy(jvm, table, manifest, by_location)
             written.append(str(copy.path()))
             update.deleteManifest(manifest.java).addManifest(copy)
         update.commit()
-
-    rewrite.run(commit, written)
     return sum(entry.file.location in by_location for each in affected for entry in each.entries)
 
 

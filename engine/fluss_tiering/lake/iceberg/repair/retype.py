@@ -18,7 +18,7 @@ from py4j.java_gateway import JavaObject, JVMView
 from fluss_tiering.lake.damaged_parquet import naming_damage, open_parquet, unreadable_file
 from fluss_tiering.lake.iceberg.content_file import described_metrics
 from fluss_tiering.lake.iceberg.java import iceberg_class
-from fluss_tiering.lake.iceberg.metadata.rewrite_commit import RewriteCommit
+from fluss_tiering.lake.iceberg.metadata.leftovers import deleting_after_conflict
 from fluss_tiering.lake.iceberg.metrics.collector import columns_with_nan, leaves_of
 from fluss_tiering.lake.iceberg.parquet import OpenFile, ParquetFileWriter
 from fluss_tiering.lake.iceberg.repair.live_files import Entry, Manifest
@@ -102,9 +102,7 @@ def replace_files(
         files: The new files.
     """
     new = {each.replaced: each for each in files}
-    commit = RewriteCommit(jvm, table, base)
-
-    def replace() -> None:
+    with deleting_after_conflict(table, [each.location for each in files]):
         # A transaction refreshes the table, whose present snapshot may then be a later one than the base.
         transaction = table.newTransaction()
         for sequence_number, group in _by_sequence_number(jvm, table, manifests, new).items():
@@ -116,11 +114,8 @@ def replace_files(
                 else:
                     rewrite.addFile(replacement, sequence_number)
             rewrite.dataSequenceNumber(sequence_number)
-            commit.mark(rewrite)
             rewrite.commit()
         transaction.commitTransaction()
-
-    commit.run(replace, [each.location for each in files])
 
 
 def _by_sequence_number(

@@ -1,0 +1,211 @@
+package fluss.tiering.iceberg;
+
+import java.util.Objects;
+import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.TableMetadata;
+import org.apache.iceberg.TableOperations;
+import org.apache.iceberg.encryption.EncryptionManager;
+import org.apache.iceberg.exceptions.CommitFailedException;
+import org.apache.iceberg.exceptions.CommitStateUnknownException;
+import org.apache.iceberg.io.FileIO;
+import org.apache.iceberg.io.LocationProvider;
+
+/**
+ * The operations of a table, whose commits end in one of three ways only, whatever the catalog answers.
+ *
+ * <p>A commit that the table's history shows has landed. A commit that certainly has not landed, and never will, is a
+ * {@link CommitFailedException}. Any other one is a {@link CommitStateUnknownException}. Iceberg deletes what it has
+ * written for a commit after any exception but the last one, and so do we. A catalog, or a proxy before it, may however
+ * answer with any error although the commit has landed, and may say that a commit has worked that has not.
+ */
+public final class SettledTableOperations implements TableOperations {
+
+    /** How often a commit is sent that the catalog refuses although nobody has changed the table. */
+    private static final int TRIES = 4;
+
+    private static final long FIRST_PAUSE_MS = 100;
+
+    private final TableOperations catalog;
+
+    /**
+     * Settle the commits of a table.
+     *
+     * @param catalog the operations of the table as its catalog has them
+     */
+    public SettledTableOperations(TableOperations catalog) {
+        this.catalog = catalog;
+    }
+
+    @Override
+    public void commit(TableMetadata base, TableMetadata metadata) {
+        Change change = Change.between(base, metadata);
+        if (change == null) {
+            catalog.commit(base, metadata);
+            return;
+        }
+        for (int attempt = 1; ; attempt++) {
+            RuntimeException failure = failure(base, metadata, change);
+            if (failure == null) {
+                return;
+            }
+            TableMetadata found = lookUp(failure);
+            if (change.isIn(found)) {
+                return;
+            }
+            boolean refused = failure instanceof CommitFailedException;
+            if (change.cannotLandOn(found) || (refused && !isSame(base, found))) {
+                // Iceberg applies the change to what it finds now, if that is still right, and tries again.
+                throw refused ? failure : conflict(failure);
+            }
+            if (!refused || attempt == TRIES) {
+                throw unknown(failure);
+            }
+            pause(FIRST_PAUSE_MS << attempt, failure);
+        }
+    }
+
+    /** Return why a commit may not have landed; null if it has. */
+    private RuntimeException failure(TableMetadata base, TableMetadata metadata, Change change) {
+        try {
+            catalog.commit(base, metadata);
+        } catch (RuntimeException error) {
+            return error;
+        }
+        try {
+            if (change.isIn(catalog.current())) {
+                return null;
+            }
+        } catch (RuntimeException error) {
+            // The catalog has said that the commit worked, and nothing speaks against it.
+            return null;
+        }
+        return new IllegalStateException("the catalog says that it has committed, but the table does not show it");
+    }
+
+    private TableMetadata lookUp(RuntimeException failure) {
+        try {
+            return catalog.refresh();
+        } catch (RuntimeException error) {
+            if (error != failure) {
+                failure.addSuppressed(error);
+            }
+            throw unknown(failure);
+        }
+    }
+
+    private static boolean isSame(TableMetadata first, TableMetadata second) {
+        return Objects.equals(first.metadataFileLocation(), second.metadataFileLocation());
+    }
+
+    private static void pause(long milliseconds, RuntimeException failure) {
+        try {
+            Thread.sleep(milliseconds);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+            throw unknown(failure);
+        }
+    }
+
+    private static CommitFailedException conflict(RuntimeException failure) {
+        boolean isUnknown = failure instanceof CommitStateUnknownException && failure.getCause() != null;
+        Throwable cause = isUnknown ? failure.getCause() : failure;
+        return new CommitFailedException(cause, "%s", cause.getMessage());
+    }
+
+    private static CommitStateUnknownException unknown(RuntimeException failure) {
+        return failure instanceof CommitStateUnknownException
+                ? (CommitStateUnknownException) failure
+                : new CommitStateUnknownException(failure);
+    }
+
+    @Override
+    public TableMetadata current() {
+        return catalog.current();
+    }
+
+    @Override
+    public TableMetadata refresh() {
+        return catalog.refresh();
+    }
+
+    @Override
+    public FileIO io() {
+        return catalog.io();
+    }
+
+    @Override
+    public EncryptionManager encryption() {
+        return catalog.encryption();
+    }
+
+    @Override
+    public String metadataFileLocation(String fileName) {
+        return catalog.metadataFileLocation(fileName);
+    }
+
+    @Override
+    public LocationProvider locationProvider() {
+        return catalog.locationProvider();
+    }
+
+    @Override
+    public TableOperations temp(TableMetadata uncommittedMetadata) {
+        return catalog.temp(uncommittedMetadata);
+    }
+
+    @Override
+    public long newSnapshotId() {
+        return catalog.newSnapshotId();
+    }
+
+    /** What a commit changes that the table's history shows: it adds a snapshot, or it removes some. */
+    private static final class Change {
+        private final TableMetadata base;
+        private final TableMetadata metadata;
+        private final Snapshot added;
+
+        private Change(TableMetadata base, TableMetadata metadata, Snapshot added) {
+            this.base = base;
+            this.metadata = metadata;
+            this.added = added;
+        }
+
+        /** Return the change; null if it is of another kind, for which Iceberg deletes no files. */
+        static Change between(TableMetadata base, TableMetadata metadata) {
+            Snapshot newest = metadata.currentSnapshot();
+            if (base == null) {
+                return null;
+            }
+            if (newest != null && base.snapshot(newest.snapshotId()) == null) {
+                return new Change(base, metadata, newest);
+            }
+            return base.snapshots().size() > metadata.snapshots().size() ? new Change(base, metadata, null) : null;
+        }
+
+        boolean isIn(TableMetadata found) {
+            if (added == null) {
+                return base.snapshots().stream()
+                        .mapToLong(Snapshot::snapshotId)
+                        .noneMatch(id -> metadata.snapshot(id) == null && found.snapshot(id) != null);
+            }
+            Snapshot same = found.snapshot(added.snapshotId());
+            // Another try to commit the same snapshot has other manifests.
+            return same != null && added.manifestListLocation().equals(same.manifestListLocation());
+        }
+
+        /**
+         * Return whether the catalog must refuse the commit, also if the request is still under way: a commit that adds
+         * a snapshot demands that the current one is still that of its base.
+         */
+        boolean cannotLandOn(TableMetadata found) {
+            return added != null
+                    && found.snapshot(added.snapshotId()) == null
+                    && !Objects.equals(currentId(base), currentId(found));
+        }
+
+        private static Long currentId(TableMetadata metadata) {
+            Snapshot current = metadata.currentSnapshot();
+            return current == null ? null : current.snapshotId();
+        }
+    }
+}

@@ -1,0 +1,207 @@
+"""Commits whose answer is wrong: each command finds out what became of them, and no reader misses a file."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+from faulty_catalog import FAULTS, SENT_AGAIN, FaultyCatalog, FaultyLake
+
+from fluss_tiering.lake.iceberg.java import UNKNOWN_OUTCOME, lake_errors
+from fluss_tiering.lake.iceberg.maintenance.position_deletes import rewrite_position_deletes
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.spark.maintenance import plan
+from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.expire import expire_snapshots
+from fluss_tiering.spark.maintenance.maintain import Step, maintain_table
+from fluss_tiering.spark.maintenance.repair import repair_table
+from judges import DUCKDB, SPARK
+from needs import needs
+from rest_support import RestCatalog
+
+_NUMBERS = itertools.count(1)
+_KINDS: Final = ("log", "equality", "position", "vector")
+_COLUMNS: Final = {"k": "INT NOT NULL", "v": "STRING", "d": "DECIMAL(9, 2)"}
+
+
+@pytest.fixture(scope="module")
+@needs("system")
+def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCatalog]:
+    with RestCatalog(tmp_path_factory.mktemp("rest-catalog")) as running:
+        yield running
+
+
+@pytest.fixture
+@needs("system")
+def catalog(rest: RestCatalog) -> Iterator[FaultyCatalog]:
+    with FaultyCatalog(f"127.0.0.1:{rest.port}") as running:
+        yield running
+
+
+@pytest.fixture
+def new_lake(spark, tmp_path, rest: RestCatalog, catalog: FaultyCatalog) -> Callable[[str], FaultyLake]:
+    def made(kind: str) -> FaultyLake:
+        key = () if kind == "log" else ("k",)
+        properties = {"format-version": "3"} if kind == "vector" else {}
+        return FaultyLake(
+            spark,
+            tmp_path,
+            _COLUMNS,
+            key,
+            properties,
+            f"settled_{next(_NUMBERS)}",
+            kind=kind,
+            catalog={**rest.properties, "uri": catalog.endpoint},
+        )
+
+    return made
+
+
+def client_of(lake: FaultyLake) -> Any:
+    """Return a client for a server that knows the newest round."""
+    known = SimpleNamespace(snapshot_id=lake.open().newest_commit().snapshot_id)
+    return SimpleNamespace(lake_snapshot=lambda path: known, heartbeat=lambda **reports: None)
+
+
+def a_round(lake: FaultyLake) -> None:
+    lake.round()
+
+
+def a_compaction(lake: FaultyLake) -> str | None:
+    return compact_table(lake.spark, lake.table, CompactionOptions(min_input_files=2)).error
+
+
+def merged_manifests(lake: FaultyLake) -> str | None:
+    return maintain_table(client_of(lake), lake.spark, lake.table, steps=[Step.MANIFESTS]).error
+
+
+def merged_deletes(lake: FaultyLake) -> None:
+    with lake_errors("merge deletes"):
+        rewrite_position_deletes(lake.spark, lake.open().java_table, [(0,)])
+
+
+def an_expiry(lake: FaultyLake) -> str | None:
+    return expire_snapshots(client_of(lake), lake.spark, lake.table, older_than=timedelta(), retain_last=1).error
+
+
+def a_repair(lake: FaultyLake) -> str | None:
+    return repair_table(lake.spark, lake.table).error
+
+
+COMMANDS: Final = {
+    "round": (a_round, _KINDS, {}),
+    "compact": (a_compaction, _KINDS, {}),
+    "merge manifests": (merged_manifests, _KINDS, {}),
+    "merge deletes": (merged_deletes, ("position",), {}),
+    "expire": (an_expiry, _KINDS, {}),
+    "repair bounds": (a_repair, _KINDS, {"narrow_bounds": True}),
+    "repair types": (a_repair, ("log", "equality"), {"decimal_bytes": True}),
+}
+"""Each command that commits, the tables that it is for, and what is wrong with the files that it mends."""
+CASES: Final = [(name, kind) for name, (_, kinds, _) in COMMANDS.items() for kind in kinds]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@pytest.mark.sampled(2)
+def test_whatever_the_catalog_answers(new_lake, catalog: FaultyCatalog, monkeypatch, record_property, name, kind):
+    # E1, E2
+    command, _, defects = COMMANDS[name]
+    monkeypatch.setattr(plan, "_MANY_MANIFESTS", 1)
+    lake, wrong = None, []
+    # Commits that land come first: they leave nothing behind, which the others would hide.
+    tries = sorted(itertools.product(FAULTS, (True, False)), key=lambda each: not (each[1] or each[0] in SENT_AGAIN))
+    for fault, lands in tries:
+        if lake is None:
+            lake = new_lake(kind)
+            lake.round()
+        for _ in range(0 if name == "round" else 2):
+            lake.round(**defects)
+        catalog.fault, catalog.lands = FAULTS[fault], lands
+        failure = outcome(command, lake)
+        assert catalog.fault is None, "no commit was sent"
+        done = lands or fault in SENT_AGAIN
+        lake.model = lake.pending if done else lake.model
+        seen = [*answered(failure, done=done), *judged(lake)]
+        # The request may only be late.
+        if [each()[0] for each in catalog.late] == [200] and not seen:
+            assert not done, "a commit that was sent again has landed twice"
+            lake.model = lake.pending
+            seen += judged(lake)
+        elif done and (left := lake.unneeded_files()):
+            seen.append(f"leaves {left}")
+        catalog.late.clear()
+        lake.pending = lake.model
+        seen = [f"{fault} {'after' if lands else 'before'}: {each}" for each in seen]
+        wrong += seen
+        lake = None if seen else lake
+        record_property(f"{name}, {kind}, {fault} {'after' if lands else 'before'}", seen or failure or "done")
+    assert not wrong, "\n".join(wrong)
+
+
+def outcome(command: Callable[[FaultyLake], str | None], lake: FaultyLake) -> str | None:
+    try:
+        return command(lake)
+    except FlussTieringError as error:
+        return error.message
+
+
+def answered(failure: str | None, *, done: bool) -> Iterator[str]:
+    """Yield what is wrong with the answer of a command."""
+    if done and failure is not None:
+        yield f"says {failure}"
+    if not done and UNKNOWN_OUTCOME not in (failure or ""):
+        yield f"does not say that the outcome is unknown: {failure}"
+
+
+def judged(lake: FaultyLake) -> Iterator[str]:
+    """Yield where a reader finds other rows than the model, or none."""
+    for judge in (SPARK, DUCKDB):
+        try:
+            found = lake.keys(judge)
+        except Exception as error:  # noqa: BLE001 - whatever a reader says
+            yield f"{judge} cannot read it: {str(error)[:300]}"
+        else:
+            if found != lake.model:
+                yield f"{judge} finds {found} instead of {lake.model}"
+
+
+@pytest.mark.parametrize("fault", ["400 conflict", "500"])
+def test_a_round_that_others_overtake_is_settled_at_once(new_lake, catalog: FaultyCatalog, fault):  # E4
+    lake = new_lake("equality")
+    for _ in range(3):
+        lake.round()
+    catalog.fault, catalog.meanwhile = FAULTS[fault], lambda: a_compaction(lake)
+    lake.round()
+    assert lake.keys(DUCKDB) == lake.model
+    assert lake.unneeded_files() == set()
+
+    def other_round() -> None:
+        lake.spark.sql(
+            f"INSERT INTO {lake.name}.db.{lake.name} VALUES (0, 'theirs', 1, 0, 0, TIMESTAMP '2020-01-01 00:00:00')"
+        )
+
+    catalog.fault, catalog.meanwhile = FAULTS[fault], other_round
+    with pytest.raises(FlussTieringError) as refused:
+        lake.round()
+
+    assert refused.value.code is ErrorCode.LAKE_CONFLICT
+    assert [each()[0] == 200 for each in catalog.late] == [False, False], "what was certain stays so"
+    assert lake.keys(DUCKDB) == sorted([0, *lake.model])
+    assert lake.unneeded_files() == set()
+
+
+def test_a_commit_is_unknown_while_its_history_cannot_be_read(new_lake, catalog: FaultyCatalog):  # E1
+    lake = new_lake("log")
+    lake.round()
+    lake.round()
+    catalog.fault, catalog.lands, catalog.unreachable = FAULTS["401"], True, True
+    failure = a_compaction(lake)
+    catalog.unreachable = False
+    assert failure.endswith(UNKNOWN_OUTCOME)
+    assert failure.startswith("the lake refused the credentials given: NotAuthorizedException: ")
+    assert lake.keys(DUCKDB) == lake.keys(SPARK) == lake.model
+    lake.round()
