@@ -15,6 +15,7 @@ from certificates import Authority
 from engine_support import ServerThread, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
+from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 from fluss_tiering.server.security.roles import Grant
@@ -145,9 +146,12 @@ def test_the_check_can_fail(exported: dict[str, set[str]]) -> None:
     assert "a_total" not in exported
 
 
-def test_the_guide_says_what_to_do_for_each_alert() -> None:
+def test_a_page_says_what_to_do_for_each_alert_and_each_error() -> None:  # E38
     rules = [rule for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
-    headings = re.findall(r"^### (.+)$", (DOCS / "how-to" / "alert.md").read_text(), re.MULTILINE)
-    assert sorted(name for heading in headings for name in heading.split(", ")) == sorted(
-        each["alert"] for each in rules
-    )
+    page = (DOCS / "how-to" / "when-something-is-wrong.md").read_text()
+    names = [rule["alert"] for rule in rules]
+    assert sorted(re.findall(r"^### (.+)$", page, re.MULTILINE)) == sorted(names)
+    for rule in rules:
+        assert rule["annotations"]["runbook"] == f"docs/how-to/when-something-is-wrong.md#{rule['alert'].lower()}"
+    errors = page.partition("\n## Errors\n")[2]
+    assert re.findall(r"^\| `([A-Z_]+)` \|", errors, re.MULTILINE) == [*ErrorCode]
