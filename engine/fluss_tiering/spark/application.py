@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Final
 
@@ -76,7 +76,7 @@ def run(
     options: TierOptions,
     spark: SparkSession | None = None,
     progress: Progress | None = None,
-    starting: Callable[[], None] | None = None,
+    starting: Callable[[], AbstractContextManager[None]] = nullcontext,
     maintained: Callable[[Maintenance], None] = lambda done: None,
 ) -> list[TableResult]:
     """Tier the tables and return their outcomes, in the order given. A drain returns those of the tables it tiered.
@@ -87,7 +87,7 @@ def run(
         options: Which tables to tier, and how.
         spark: The Spark session to use; None to start one, which is stopped again.
         progress: Hears of each step of each table; None for bars in a terminal, or else for plain log lines.
-        starting: Is called before Spark is started, once it is known that there is something to do.
+        starting: Returns a context in which Spark is started, once it is known that there is something to do.
         maintained: Takes the result of each maintenance between rounds that changed a lake table, in another thread.
 
     Raises:
@@ -134,17 +134,16 @@ class _Application:
         spark: SparkSession | None,
         progress: Progress | None,
         *,
-        starting: Callable[[], None] | None,
+        starting: Callable[[], AbstractContextManager[None]],
     ) -> None:
         storage = client.describe_storage()
         if warning := other_version(storage.server_version):
             logger.warning("%s", warning)
         if spark is None:
             check_may_tier(client)
-            if starting is not None:
-                starting()
-            spark = stack.enter_context(own_session(options.master, driver_jvm_conf()))
-            warm_up(spark)
+            with starting():
+                spark = stack.enter_context(own_session(options.master, driver_jvm_conf()))
+                warm_up(spark)
         context = spark.sparkContext
         archive = stack.enter_context(shipped(context))
         self._local_folders = LocalFolders(context, archive)

@@ -13,13 +13,21 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStats
+from fluss_tiering.spark.round.plan import LogPiece, SnapshotPiece
 from fluss_tiering.spark.round.progress import LogProgress, TerminalProgress, outcome_text
 from fluss_tiering.spark.round.result import TableResult
 from waiting import wait_until
 
 PATH = TablePath("warehouse_production", "clickstream_events_enriched_daily")
+BUCKET = TableBucket(1, 0)
+PIECES = (
+    SnapshotPiece(KvSnapshot(BUCKET, 1, 0, 0, 0, ""), to_key=b"m", size_bytes=1 << 20),
+    SnapshotPiece(KvSnapshot(BUCKET, 1, 0, 0, 0, ""), from_key=b"m", size_bytes=1 << 20),
+    LogPiece(BUCKET, 100, 1_300, size_bytes=3 << 20),
+)
+AMOUNT = "1,200 log records and 1 KV snapshot, 5.0 MiB"
 NO_SPARK = cast("Any", SimpleNamespace(statusTracker=lambda: None))
 
 
@@ -87,16 +95,16 @@ def test_an_outcome_is_one_line(told, line):
     assert outcome_text(told) == line
 
 
-def test_the_log_of_a_round_has_a_line_for_each_step():
+def test_the_log_of_a_round_has_a_line_for_each_step():  # E36
     lines: list[str] = []
     with LogProgress(lines.append, with_errors=False) as progress:
         progress.step(PATH, "planning")
-        progress.stage(PATH, "fluss-tiering-1-7", 12)
+        progress.stage(PATH, "fluss-tiering-1-7", 12, PIECES)
         progress.done(NOTHING_NEW)
         progress.done(FAILED)
     assert lines == [
         f"{TABLE}: planning",
-        f"{TABLE}: reading and writing in 12 tasks (Spark job group fluss-tiering-1-7)",
+        f"{TABLE}: reading and writing {AMOUNT} in 12 tasks (Spark job group fluss-tiering-1-7)",
         f"{TABLE}: Tiered, nothing new (0.4 s)",
         f"{TABLE}: Failed",  # The command lists the errors of all tables at its end.
     ]
@@ -159,14 +167,18 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     return last
 
 
-def test_a_bar_grows_as_tasks_end(shown):
+def test_a_bar_grows_as_tasks_end(shown):  # E36
     tracker = Tracker()
     with TerminalProgress(cast("Any", SimpleNamespace(statusTracker=lambda: tracker))) as progress:
         progress.step(PATH, "planning")
         wait_until(lambda: "planning" in shown())
         assert "0/?" in shown()
-        progress.stage(PATH, "fluss-tiering-1-7", 12)
-        wait_until(lambda: " reading and writing " in shown() and " 0/12" in shown())
+        progress.stage(PATH, "fluss-tiering-1-7", 12, PIECES)
+        wait_until(
+            lambda: (
+                f" reading and writing {AMOUNT}" in shown() and " 0/12" in shown()
+            )
+        )
         tracker.ended = {11: 5, 12: 2}
         wait_until(lambda: " 7/12" in shown())
         progress.step(PATH, "committing")
@@ -184,7 +196,7 @@ def test_a_bar_of_a_failed_round_is_not_filled(shown):
     tracker = Tracker()
     tracker.ended = {11: 3, 12: 0}
     with TerminalProgress(cast("Any", SimpleNamespace(statusTracker=lambda: tracker))) as progress:
-        progress.stage(PATH, "fluss-tiering-1-7", 12)
+        progress.stage(PATH, "fluss-tiering-1-7", 12, PIECES)
         wait_until(lambda: " 3/12" in shown())
         progress.done(FAILED)
         progress.done(replace(NOTHING_NEW, path=TablePath("db", "other")))

@@ -15,6 +15,7 @@ from typing import Final
 import humanize
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from rich.text import Text
 
 from fluss_tiering.cli.common.layout import (
@@ -83,6 +84,19 @@ def print_warning(message: str) -> None:
 def print_progress(message: str) -> None:
     """Print what a command does now to standard error, so that its result stays alone on standard output."""
     print_sentence(f"[dim]{escape(harmless(message))}[/]", error_console)
+
+
+@contextmanager
+def busy(message: str) -> Iterator[None]:
+    """Print what a command does in the block. A terminal also shows that it goes on, and for how long."""
+    print_progress(message)
+    if not error_console.is_terminal:
+        yield
+        return
+    columns = SpinnerColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=error_console, transient=True) as progress:
+        progress.add_task("", total=None)
+        yield
 
 
 def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[Sequence[str]], empty: str) -> None:

@@ -103,9 +103,9 @@ def _show_plans(
     plans: dict[TablePath, Plan | None] = {}
     errors: dict[TablePath, str] = {}
     for table in tables:
-        output.print_progress(f"{table.path}: planning …")
         try:
-            found = plan(table)
+            with output.busy(f"{table.path}: planning …"):
+                found = plan(table)
             if found is None and were_named:
                 raise nothing_tiered(table)
         except FlussTieringError as error:

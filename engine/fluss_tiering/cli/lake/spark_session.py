@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from fluss_tiering.cli.common import output
 from fluss_tiering.model.table import TableInfo
+from fluss_tiering.short_times import took
 from fluss_tiering.spark import submit
 
 if TYPE_CHECKING:
@@ -25,15 +27,21 @@ def spark_session(master: str) -> Iterator[SparkSession]:
     # Spark, for some commands only.
     from fluss_tiering.spark.startup import interrupts, session, shipping  # noqa: PLC0415
 
-    print_start(master)
-    with interrupts.ended_by_sigterm(), session.own_session(master) as spark, shipping.shipped(spark.sparkContext):
+    with interrupts.ended_by_sigterm(), ExitStack() as stack:
+        with starting(master):
+            spark = stack.enter_context(session.own_session(master))
+        stack.enter_context(shipping.shipped(spark.sparkContext))
         yield spark
 
 
-def print_start(master: str) -> None:
+@contextmanager
+def starting(master: str) -> Iterator[None]:
     """Say that Spark starts, which takes some seconds, and minutes if it has to download its packages."""
     download = ". It downloads its packages first" if submit.missing_packages() else ""
-    output.print_progress(f"Starting Spark with the master {master}{download} …")
+    began = time.monotonic()
+    with output.busy(f"Starting Spark with the master {master}{download} …"):
+        yield
+    output.print_progress(f"Spark has started, after {took(round((time.monotonic() - began) * 1000))}")
 
 
 def each_table(what: str, tables: Iterable[TableInfo], do: Callable[[TableInfo], ResultT]) -> list[ResultT]:
@@ -42,7 +50,7 @@ def each_table(what: str, tables: Iterable[TableInfo], do: Callable[[TableInfo],
 
     results = []
     for table in tables:
-        output.print_progress(f"{table.path}: {what} …")
-        results.append(do(table))
+        with output.busy(f"{table.path}: {what} …"):
+            results.append(do(table))
         check_interrupt()
     return results

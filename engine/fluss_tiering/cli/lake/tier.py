@@ -14,7 +14,7 @@ from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.lake.derived_options import with_options
 from fluss_tiering.cli.lake.maintain import maintenance_as_json
-from fluss_tiering.cli.lake.spark_session import print_start
+from fluss_tiering.cli.lake.spark_session import starting
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.client.security import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, VARIABLES
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -110,7 +110,7 @@ def tier(
         results = application.run(
             what,
             progress=progress,
-            starting=lambda: print_start(what.master),
+            starting=lambda: starting(what.master),
             # A drain may go on for months: only what is printed at its end is kept.
             maintained=maintained.append if json else lambda done: None,
         )

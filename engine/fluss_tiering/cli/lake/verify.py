@@ -52,8 +52,7 @@ def verify(
     with TieringClient(server) as client:
         (info,) = client.get_tables([table])
         dropped = dropped_line_of(client, table)
-        with spark_session(master) as spark:
-            output.print_progress(f"{table}: comparing …")
+        with spark_session(master) as spark, output.busy(f"{table}: comparing …"):
             audit = verify_table(client, spark, info, target=server, max_differences=what.limit)
     if json:
         output.print_json([_as_json(info, audit)])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from humanize import naturalsize
 from pyspark import SparkContext
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -17,6 +18,7 @@ from rich.table import Column
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.plural import counted
+from fluss_tiering.spark.round.plan import LogPiece, Piece, SnapshotPiece
 from fluss_tiering.spark.round.result import TableResult
 
 _POLL_S: Final = 0.5
@@ -37,8 +39,8 @@ class Progress(Protocol):
         """Hear which step the table's round does now."""
         ...
 
-    def stage(self, path: TablePath, group: str, tasks: int) -> None:
-        """Hear that the round's Spark stage begins."""
+    def stage(self, path: TablePath, group: str, tasks: int, pieces: Sequence[Piece]) -> None:
+        """Hear that the round's Spark stage begins, and what it reads."""
         ...
 
     def done(self, result: TableResult) -> None:
@@ -70,9 +72,10 @@ class LogProgress(Closing):
         """Write the step."""
         self._write(f"{path}: {what}")
 
-    def stage(self, path: TablePath, group: str, tasks: int) -> None:
+    def stage(self, path: TablePath, group: str, tasks: int, pieces: Sequence[Piece]) -> None:
         """Write the stage."""
-        self._write(f"{path}: reading and writing in {counted(tasks, 'task')} (Spark job group {group})")
+        in_tasks = f"in {counted(tasks, 'task')} (Spark job group {group})"
+        self._write(f"{path}: reading and writing {amount_text(pieces)} {in_tasks}")
 
     def done(self, result: TableResult) -> None:
         """Write the outcome."""
@@ -132,9 +135,9 @@ class TerminalProgress(Closing):
             self._groups.pop(path, None)
         self._bars.update(self._task(path), description=what)
 
-    def stage(self, path: TablePath, group: str, tasks: int) -> None:
+    def stage(self, path: TablePath, group: str, tasks: int, pieces: Sequence[Piece]) -> None:
         """Set the length of the table's bar."""
-        self._bars.update(self._task(path), description="reading and writing", total=tasks)
+        self._bars.update(self._task(path), description=f"reading and writing {amount_text(pieces)}", total=tasks)
         with self._lock:
             self._groups[path] = group
 
@@ -174,6 +177,15 @@ class TerminalProgress(Closing):
             stages = [self._tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
             completed[path] = sum(stage.numCompletedTasks for stage in stages if stage)
         return completed
+
+
+def amount_text(pieces: Sequence[Piece]) -> str:
+    """Return how much a stage reads, such as `1,200 log records and 2 KV snapshots, 85.2 MiB`."""
+    records = sum(piece.end_offset - piece.start_offset for piece in pieces if isinstance(piece, LogPiece))
+    snapshots = len({piece.bucket for piece in pieces if isinstance(piece, SnapshotPiece)})
+    size = naturalsize(sum(piece.size_bytes for piece in pieces), binary=True)
+    what = [counted(number, noun) for number, noun in ((records, "log record"), (snapshots, "KV snapshot")) if number]
+    return f"{' and '.join(what)}, {size}"
 
 
 def outcome_text(result: TableResult) -> str:

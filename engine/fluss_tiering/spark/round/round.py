@@ -246,7 +246,7 @@ def _read_and_write(
     jobs = [list(_batches(pieces, _MAX_PIECES_IN_JOB)) for pieces in parts]
     tasks = sum(tasks_of(pieces, limits.parallelism) for of_part in jobs for pieces in of_part)
     deletes = PlannedDeletes.of(lake, table, plan)
-    services.progress.stage(table.path, job_group(guard), tasks + deletes.tasks(limits))
+    services.progress.stage(table.path, job_group(guard), tasks + deletes.tasks(limits), plan.pieces)
     done: list[Piece] = []
     results: list[PieceResult] = []
     try:
