@@ -12,7 +12,7 @@ from engine_support import SCHEMA
 from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import TablePath, WriteKind
-from fluss_tiering.model.tiering import HeartbeatEntry
+from fluss_tiering.model.tiering import HeartbeatEntry, RoundOrigin, TieringStats
 
 NOWHERE = "127.0.0.1:9"
 TEMPLATES = Path(__file__).parents[2] / "airflow_provider_fluss" / "plugins" / "page" / "templates"
@@ -30,12 +30,72 @@ def tiered(command, client, table):
 def test_status_shows_why_a_table_failed(command, tiered):
     answer = command("status", tiered)
     assert "Failed" in answer.out
-    assert re.search(rf"^{re.escape(tiered)}, (now|.* ago): no \[bold\]space\[/\] left$", answer.out, re.M)
+    assert "  Why: no [bold]space[/] left\n" in answer.out
     (status,) = json.loads(command("status", tiered, "--json").out)
     assert status["status"] == "Failed"
     assert status["last_error"] == "no [bold]space[/] left"
     assert status["last_tiered_time"] is None  # S14
     assert status["tiering_epoch"] == status["consecutive_failures"] == 1
+
+
+def test_a_failing_table_says_since_when_why_of_whom_and_what_is_next(command, client, table):  # E30
+    """A retry is due at once, so that its status alone is no sign of trouble."""
+    healthy = f"{table}_healthy"
+    for each in (table, healthy):
+        command("tables", "create", each, "-c", "id BIGINT")
+    path = TablePath.parse(table)
+    origin = RoundOrigin("tier_orders", "manual__1", "submit", map_index=3, try_number=2, spark_application_id="app-1")
+    for error in ("first", "Metadata file missing: file:/x.json\nat line 2"):
+        (claim,) = client.claim_tables([path], "cli-lease", None, "driver-1", origin=origin)
+        client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, error)])
+    client.claim_tables([path], "cli-lease", None, "driver-2")
+
+    out = command("status").out
+    assert out.index(f" {table} ") < out.index(f" {healthy} "), "a failing table comes first"
+    assert re.search(rf"^ {re.escape(table)} +Tiering, failing ", out, re.M)
+    block = out[out.index(f"{table} is failing since 20") :]
+    assert re.match(
+        rf"{re.escape(table)} is failing since [\d-]+ [\d:]+Z \((now|\d+ s ago)\): 2 failures in a row\n", block
+    )
+    assert "  Why: Metadata file missing: file:/x.json\n       at line 2\n" in block
+    task = "DAG tier_orders, run manual__1, task submit, map index 3, try 2"  # E31
+    assert f"  Round: epoch 2, {task}; Spark application app-1\n" in block
+    assert "  Next: it is tried again now. " in block
+    only = command("status", "--failing").out
+    assert f" {table} " in only
+    assert healthy not in only
+    assert {each["status"] for each in json.loads(command("status", "--failing", "--json").out)} >= {"Tiering"}
+
+    history = command("history", table)
+    assert " tier_orders, manual__1 " in history.out  # E31
+    assert task in history.out
+    assert re.search(r" 1   Failed +20\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ ", history.out)
+    rounds = json.loads(command("history", table, "--json").out)
+    assert [(each["origin"] or {}).get("try_number") for each in rounds] == [None, 2, 2]
+
+
+def test_an_interrupted_table_does_not_fail(command, client, table):  # E35
+    command("tables", "create", table, "-c", "id BIGINT")
+    (claim,) = client.claim_tables([TablePath.parse(table)], "cli-lease", None, "driver-1")
+    client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, "Ctrl-C", interrupted=True)])
+    out = command("status", table).out
+    assert re.search(rf"^ {re.escape(table)} +Interrupted ", out, re.M)
+    assert re.search(rf"^{re.escape(table)}, (now|\d+ s ago): Ctrl-C$", out, re.M)
+    assert "failing" not in out
+    assert command("status", table, "--failing").out.startswith("No table is failing.")
+
+
+def test_rounds_without_rows_take_one_line(command, client, table):  # E32
+    command("tables", "create", table, "-c", "id BIGINT")
+    for rows in (0, 5, 0, 0, 0):
+        (claim,) = client.claim_tables([TablePath.parse(table)], "cli-lease", None, "driver-1")
+        stats = TieringStats(rows, 1, 1, lake_snapshot_id=1) if rows else TieringStats()
+        client.heartbeat(finished=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=stats)])
+    out = command("history", table).out
+    assert re.search(r"^ +3–5   3 rounds without rows ", out, re.M)
+    assert len(re.findall(r" Tiered +20", out)) == 2
+    assert len(re.findall(r" Tiered +20", command("history", table, "--all").out)) == 5
+    assert len(json.loads(command("history", table, "--json").out)) == 5
 
 
 @pytest.mark.parametrize(
@@ -53,8 +113,8 @@ def test_the_columns_are_called_as_on_the_page_in_airflow(command, client, tiere
     assert len(titles) > 4
     page = (TEMPLATES / template).read_text()
     of_page = {*re.findall(r'column\("\w+", "([^"]+)"', page), *re.findall(r'<th scope="col"[^>]*>([^<]+)</th>', page)}
-    # The page shows the time that is left instead.
-    only_here = {"Expires"}
+    # The page shows the time that is left instead, and has links in the place of a DAG run.
+    only_here = {"Expires", "DAG run"}
     assert {*titles} - only_here <= of_page
 
 
@@ -85,8 +145,8 @@ def test_a_status_after_an_interrupted_round_agrees_with_the_history(command, cl
 
 def test_nothing_waits_is_a_lag_of_0(command, table):
     command("tables", "create", table, "-c", "id BIGINT")
-    assert re.search(r"^ Table .* Failures .* Records waiting +Lag *$", command("status", table).out, re.M)
-    assert re.search(rf"^ {re.escape(table)} .* 0 +0 *$", command("status", table).out, re.M)
+    assert re.search(r"^ Table +Status +Since +Records waiting +Lag ", command("status", table).out, re.M)
+    assert re.search(rf"^ {re.escape(table)} +Scheduled +\S.* +0 +0 +in ", command("status", table).out, re.M)
 
 
 def test_the_status_of_one_table_tells_of_its_maintenance(command, client, tiered):

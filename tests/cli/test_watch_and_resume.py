@@ -82,7 +82,8 @@ def test_a_parked_table_says_how_to_go_on(command, client):  # S19
     table = new_table(client)
     fail(client, table.path, times=10)
     answer = command("status", table.path)
-    assert "parked: fluss-tiering resume" in answer.out
+    assert " Parked " in answer.out
+    assert f"then run `fluss-tiering resume {table.path}`" in answer.out
     (status,) = json.loads(command("status", table.path, "--json").out)
     assert (status["parked"], status["next_retry_time"], status["consecutive_failures"]) == (True, None, 10)
     (refused,) = client.claim_tables([table.path], "cli-lease", None, "driver-1")
@@ -167,7 +168,7 @@ def test_a_terminal_shows_the_table_as_it_stands(server, client):
     with watching(server.target, str(table.path), terminal=True) as (until, process):
         until("Scheduled")
         fail(client, table.path, times=10)
-        until("parked:")
+        until("Parked")
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 130
 

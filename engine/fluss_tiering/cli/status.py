@@ -8,7 +8,16 @@ import typer
 from rich.markup import escape
 
 from fluss_tiering.cli.common import options, output
-from fluss_tiering.cli.status_view import dropped_line, health_line, maintenance_line, print_statuses, status_as_json
+from fluss_tiering.cli.failing import print_failing
+from fluss_tiering.cli.status_view import (
+    dropped_line,
+    health_line,
+    in_order,
+    maintenance_line,
+    print_interruptions,
+    print_statuses,
+    status_as_json,
+)
 from fluss_tiering.cli.watch import watch_statuses
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.error_text import harmless
@@ -17,34 +26,45 @@ from fluss_tiering.model.errors import FlussTieringError
 
 def status(
     table: options.OptionalTable = None,
+    failing: Annotated[
+        bool, typer.Option("--failing", help="Only the tables whose last round failed, whatever their status is now.")
+    ] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing changes until Ctrl-C.")] = False,
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
-    """Show the tiering status and the last error of each table.
+    """Show the tiering status of each table, those that fail first, with what to do about them.
 
     Records waiting is the number of log records that are not in the lake (with a Fluss cluster up to some 10 seconds
     ago). An update of a row of a primary-key table is two records, the row before and the row after. Lag is for how
     long the oldest of them has waited. For records from before the server's start, Lag is the time since the last
-    success. Interrupted is the status Failed without a failure: the last round was cancelled, or its driver was
-    stopped or lost. A table is Scheduled until its next round is due and something waits. With
-    --watch, a terminal shows the current statuses all the time. A pipe gets one line for each change; with --json the
-    line is a JSON object.
+    success. A table is Scheduled until its next round is due and something waits: the time of its next round is the
+    earliest one.
+
+    A table fails if its last round failed, also while it is Pending or Tiering again. Below the statuses, each such
+    table is explained: since when it fails, why, in which DAG run and task, and what happens next. Interrupted is the
+    status Failed without a failure: the last round was cancelled, or its driver was stopped or lost.
+
+    With --watch, a terminal shows the current statuses all the time. A pipe gets one line for each change; with --json
+    the line is a JSON object.
 
     For a table that is named, a line below tells what maintenance of its lake table has done.
 
     With a cluster of Fluss 1.0, the last line tells the health of the cluster.
     """
     if watch:
-        watch_statuses(server, table, json=json)
+        watch_statuses(server, table, failing=failing, json=json)
         return
     with TieringClient(server) as client:
-        statuses = client.list_tiering_statuses(table)
-        health = None if json else _health(client)
-    if json:
-        output.print_json(status_as_json(each) for each in statuses)
-        return
-    print_statuses(statuses)
+        statuses = client.list_tiering_statuses(table, failing=failing)
+        if json:
+            output.print_json(status_as_json(each) for each in statuses)
+            return
+        health = _health(client)
+        statuses = in_order(statuses)
+        print_statuses(statuses, failing=failing)
+        print_failing(client, statuses)
+        print_interruptions(statuses)
     if table is not None:
         for each in statuses:
             output.print_sentence(maintenance_line(each))

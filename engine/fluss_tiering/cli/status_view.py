@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group
 from rich.text import Text
@@ -18,17 +17,18 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.plural import counted
+from fluss_tiering.short_times import lag
 
 _HEADINGS = (
     Heading("Table"),
     Heading("Status"),
-    Heading("Since", spare=2),
-    Heading("Epoch", numeric=True, spare=4),
-    Heading("Last tiered", spare=1),
-    Heading("Failures", numeric=True, spare=3),
-    Heading("Next round"),
-    Heading("Records waiting", numeric=True),
-    Heading("Lag", spare=5),
+    Heading("Since", spare=5),
+    Heading("Records waiting", numeric=True, spare=3),
+    Heading("Lag", numeric=True, spare=1),
+    Heading("Next round", spare=2),
+    Heading("Last tiered", spare=6),
+    Heading("Epoch", numeric=True, spare=7),
+    Heading("Failures", numeric=True, spare=4),
 )
 _HEALTH_STYLES = {
     ClusterHealthStatus.GREEN: "green",
@@ -43,16 +43,25 @@ _HIDDEN = (
 )
 
 
-def print_statuses(statuses: Iterable[TieringStatus]) -> None:
-    """Print the statuses as a table, with their errors below."""
-    shown = list(statuses)
-    output.print_table(None, _HEADINGS, map(_as_row, shown), empty=about_nothing(_EMPTY, _HIDDEN))
-    output.print_errors(_errors(shown))
+def print_statuses(statuses: Sequence[TieringStatus], *, failing: bool = False) -> None:
+    """Print the statuses as a table."""
+    empty = "No table is failing." if failing else about_nothing(_EMPTY, _HIDDEN)
+    output.print_table(None, _HEADINGS, map(_as_row, statuses), empty=empty)
+
+
+def print_interruptions(statuses: Iterable[TieringStatus]) -> None:
+    """Print why tables that do not fail were interrupted."""
+    output.print_errors(_errors(each for each in statuses if not each.failing))
+
+
+def in_order(statuses: Iterable[TieringStatus]) -> list[TieringStatus]:
+    """Return statuses with those of failing tables first."""
+    return sorted(statuses, key=lambda each: (not each.failing, each.path))
 
 
 def status_table(statuses: Iterable[TieringStatus]) -> Group:
     """Return the statuses as a table with their errors below, which a terminal can draw again and again."""
-    shown = list(statuses)
+    shown = in_order(statuses)
     errors = [
         Text(f"{what}: {harmless(message.splitlines()[0])}", "red")
         for what, message in _errors(shown)
@@ -80,11 +89,12 @@ def status_as_json(status: TieringStatus) -> dict[str, object]:
         "last_error": status.last_error,
         "last_error_time": output.iso_time(status.last_error_time),
         "consecutive_failures": status.consecutive_failures,
+        "failing_since": output.iso_time(status.failing_since),
         "next_retry_time": output.iso_time(status.next_retry_time),
         "parked": status.parked,
         "records_waiting": status.records_waiting,
         "waiting_since": output.iso_time(status.waiting_since),
-        "lag_ms": status.lag_ms(time.time_ns() // 1_000_000),
+        "lag_ms": status.lag_ms(output.now_ms()),
         "next_round_time": output.iso_time(status.next_round_time),
         "freshness_ms": status.freshness_ms,
         "last_maintained_time": output.iso_time(status.last_maintained_time),
@@ -162,35 +172,36 @@ def _errors(statuses: Iterable[TieringStatus]) -> list[tuple[str, str]]:
 
 
 def _as_row(status: TieringStatus) -> list[str]:
+    failures = output.count_cell(status.consecutive_failures)
     return [
         str(status.path),
-        output.status_cell(shown_state(status)),
+        _status_cell(status),
         output.ago_cell(status.state_since),
-        output.count_cell(status.tiering_epoch),
-        output.ago_cell(status.last_tiered_time),
-        output.count_cell(status.consecutive_failures),
-        "[bold red]parked:[/] fluss-tiering resume" if status.parked else _next_round_cell(status),
         output.count_cell(status.records_waiting),
-        _lag_cell(status),
+        lag(status.lag_ms(output.now_ms())),
+        next_round(status),
+        output.ago_cell(status.last_tiered_time),
+        output.count_cell(status.tiering_epoch),
+        f"[bold red]{failures}[/]" if status.failing else failures,
     ]
 
 
-def _lag_cell(status: TieringStatus) -> str:
-    if status.waiting_since is None:
-        return output.NOTHING if status.records_waiting is None else "0"
-    return output.since_cell(status.waiting_since)
+def _status_cell(status: TieringStatus) -> str:
+    if status.parked:
+        return output.status_cell("Parked")
+    failing = status.failing and status.state is not TieringState.FAILED
+    return output.status_cell(shown_state(status)) + (", [bold red]failing[/]" if failing else "")
 
 
-def _next_round_cell(status: TieringStatus) -> str:
-    """Return when the next round is, in the words of the page in Airflow."""
+def next_round(status: TieringStatus) -> str:
+    """Return when the next round of a table is, in the words of the page in Airflow."""
+    if status.parked:
+        return "when resumed"
     if status.state is TieringState.TIERING:
         return "runs now"
     if status.state is TieringState.PENDING:
         return "due now"
-    next_round = status.next_round_time
-    if next_round is None or status.state is not TieringState.SCHEDULED or status.records_waiting != 0:
-        return output.ago_cell(next_round)
-    if next_round <= time.time_ns() // 1_000_000:
-        return "with the next row"
-    # A table that was never tiered becomes Pending at this time, also without a row.
-    return output.ago_cell(next_round) + ("" if status.last_tiered_time is None else " at the earliest")
+    at = status.next_round_time
+    if at is None or at >= output.now_ms() + 1_000:
+        return output.ago_cell(at)
+    return "with the next row" if status.state is TieringState.SCHEDULED else "due now"

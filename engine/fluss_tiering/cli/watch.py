@@ -25,16 +25,16 @@ _PAUSE_S: Final = 1.0
 Statuses = Mapping[TablePath, TieringStatus]
 
 
-def watch_statuses(server: str, table: TablePath | None, *, json: bool) -> None:
-    """Show the statuses of one table or of all tables, and each change, until the program is interrupted.
+def watch_statuses(server: str, table: TablePath | None, *, failing: bool, json: bool) -> None:
+    """Show the statuses of one table, of all tables or of those that fail, and each change, until an interrupt.
 
     A server that cannot be reached at the start is an error. A server that becomes unavailable later is waited for.
     """
     with TieringClient(server) as client, closing(_statuses(client, table)) as seen:
         if json or not output.console.is_terminal:
-            _print_changes(seen, json=json)
+            _print_changes(seen, failing=failing, json=json)
         else:
-            _show(seen)
+            _show(seen, failing=failing)
 
 
 def _statuses(client: TieringClient, table: TablePath | None) -> Generator[Statuses, None, None]:
@@ -58,21 +58,24 @@ def _statuses(client: TieringClient, table: TablePath | None) -> Generator[Statu
         time.sleep(_PAUSE_S)
 
 
-def _show(seen: Iterator[Statuses]) -> None:
+def _show(seen: Iterator[Statuses], *, failing: bool) -> None:
     with Live(console=output.console, screen=False, auto_refresh=False) as live:
         for statuses in seen:
-            live.update(status_table(statuses[path] for path in sorted(statuses)), refresh=True)
+            shown = (each for each in statuses.values() if each.failing or not failing)
+            live.update(status_table(shown), refresh=True)
 
 
-def _print_changes(seen: Iterator[Statuses], *, json: bool) -> None:
-    # Only what differs from the last shown statuses is printed, also after the server was unavailable.
-    shown: Statuses = {}
+def _print_changes(seen: Iterator[Statuses], *, failing: bool, json: bool) -> None:
+    # Only what differs from the last statuses is printed, also after the server was unavailable.
+    last: Statuses = {}
     for statuses in seen:
-        for path in sorted(shown.keys() - statuses.keys()):
+        # If only tables that fail are wanted, their recovery is told, too.
+        wanted = {path for each in (last, statuses) for path, status in each.items() if status.failing or not failing}
+        for path in sorted(wanted & (last.keys() - statuses.keys())):
             _print_removed(path, json=json)
-        for path in sorted(path for path, status in statuses.items() if shown.get(path) != status):
+        for path in sorted(path for path in wanted & statuses.keys() if last.get(path) != statuses[path]):
             _print_status(statuses[path], json=json)
-        shown = statuses
+        last = statuses
 
 
 def _print_status(status: TieringStatus, *, json: bool) -> None:

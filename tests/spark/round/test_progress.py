@@ -174,11 +174,7 @@ def test_a_bar_grows_as_tasks_end(shown):  # E36
         wait_until(lambda: "planning" in shown())
         assert "0/?" in shown()
         progress.stage(PATH, "fluss-tiering-1-7", 12, PIECES)
-        wait_until(
-            lambda: (
-                f" reading and writing {AMOUNT}" in shown() and " 0/12" in shown()
-            )
-        )
+        wait_until(lambda: f" reading and writing {AMOUNT}" in shown() and " 0/12" in shown())
         tracker.ended = {11: 5, 12: 2}
         wait_until(lambda: " 7/12" in shown())
         progress.step(PATH, "committing")

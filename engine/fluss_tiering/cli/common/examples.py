@@ -26,11 +26,12 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "status": (
         "fluss-tiering status",
+        "fluss-tiering status --failing",
         "fluss-tiering status shop.orders --server tiering.example.com:9133",
     ),
     "history": (
         "fluss-tiering history shop.orders",
-        "fluss-tiering history shop.orders --limit 100",
+        "fluss-tiering history shop.orders --all --limit 100",
     ),
     "resume": ("fluss-tiering resume shop.orders", "fluss-tiering resume --parked"),
     "tier": (

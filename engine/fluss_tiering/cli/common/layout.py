@@ -16,7 +16,7 @@ _EDGES: Final = 2
 _GAP: Final = 3
 """The columns of the terminal around a table and between two of its columns, see `side_by_side`."""
 _LONGEST_WORD: Final = 20
-"""A longer word may be broken."""
+"""A longer word may be broken, and a longer cell may take several lines."""
 _WIDEST_TITLE: Final = 40
 _TWO_LINES: Final = 40
 """A longer text may take more than two lines."""
@@ -32,11 +32,13 @@ class Heading:
     Attributes:
         title: The text of the title, without markup.
         numeric: Whether the column is aligned to the right. Its numbers are never broken over lines.
+        whole: Whether other cells of the column are never broken over lines either.
         spare: Greater than 0 if a narrow terminal may leave the column out. The greatest is left out first.
     """
 
     title: str
     numeric: bool = False
+    whole: bool = False
     spare: int = 0
 
 
@@ -56,8 +58,8 @@ class Layout:
 def lay_out(headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: int, *, leave_out: bool) -> Layout:
     """Return which columns are shown in a width, and how wide each of them is.
 
-    The first column names the rows. It gets up to two fifths of the width before another column is left out, and all
-    that the other columns do not need.
+    The first column names the rows. Others are left out until it has up to half of the width, and it gets all that they
+    do not need. So a row takes one line unless its name is long.
 
     Args:
         headings: The titles.
@@ -69,16 +71,19 @@ def lay_out(headings: Sequence[Heading], rows: Sequence[Sequence[str]], width: i
     columns = [[Text(heading.title), *(row[number] for row in texts)] for number, heading in enumerate(headings)]
     whole = [max(_width(text) for text in column) for column in columns]
     least = [
-        max([_least_width(column[0]), *map(_width if heading.numeric else _least_width, column[1:])])
-        for number, (heading, column) in enumerate(zip(headings, columns, strict=True))
+        max([_two_lines_width(title), *map(_width if heading.numeric or heading.whole else _least_width, cells)])
+        for heading, (title, *cells) in zip(headings, columns, strict=True)
     ]
-    least[0] = max(least[0], min(whole[0], width * 2 // 5))
+    least_name, least[0] = least[0], max(least[0], min(whole[0], width // 2))
     shown = list(range(len(headings)))
     while (room := _room(width, shown) - sum(least[number] for number in shown)) < 0:
         spare = max(shown, key=lambda number: headings[number].spare)
-        if not leave_out or not headings[spare].spare:
+        if leave_out and headings[spare].spare:
+            shown.remove(spare)
+        elif least[0] > least_name:
+            least[0] = max(least_name, least[0] + room)
+        else:
             return Layout(shown, None)
-        shown.remove(spare)
     widths = {number: least[number] for number in shown}
     # Then as many columns as possible are so wide that no cell is broken.
     for number in sorted(shown, key=lambda number: (number > 0, whole[number] - least[number])):
@@ -188,6 +193,12 @@ def _width(text: Text) -> int:
 
 
 def _least_width(text: Text) -> int:
+    """Return the width in which a short text takes one line, and in which no word of a long one is broken."""
+    width = _width(text)
+    return width if width <= _LONGEST_WORD else _two_lines_width(text)
+
+
+def _two_lines_width(text: Text) -> int:
     """Return the width in which a text takes two lines, or in which none of its words is broken if it is long."""
     words = text.plain.split()
     longest = max((cell_len(word) for word in words), default=0)

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ from fluss_tiering.cli.common.layout import (
     width_of_whole,
 )
 from fluss_tiering.model.error_text import harmless
+from fluss_tiering.short_times import distance
 
 __all__ = ["Heading"]
 
@@ -53,6 +55,7 @@ _STATUS_STYLES: Final = {
     "Tiering": "bold blue",
     "Tiered": "green",
     "Failed": "bold red",
+    "Parked": "bold red",
     "Interrupted": "yellow",
 }
 
@@ -199,13 +202,18 @@ def status_cell(status: str) -> str:
 
 
 def ago_cell(time_ms: int | None) -> str:
-    """Return how long ago a time was, or how far ahead it is."""
-    return NOTHING if time_ms is None else humanize.naturaltime(_datetime(time_ms), when=datetime.now(UTC))
+    """Return how long ago a time was, or how far ahead it is, such as `4 min ago`."""
+    return NOTHING if time_ms is None else distance(time_ms, now_ms())
 
 
-def since_cell(time_ms: int) -> str:
-    """Return the duration since a time."""
-    return humanize.naturaldelta(datetime.now(UTC) - _datetime(time_ms))
+def moment(time_ms: int) -> str:
+    """Return a time in UTC to the second, such as `2026-11-28 03:04:05Z`."""
+    return _datetime(time_ms).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def now_ms() -> int:
+    """Return the present time in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 def text_cell(text: str | None) -> str:
