@@ -17,7 +17,7 @@ from needs import needs
 PAGE = ROOT / "docs" / "how-to" / "certificates.md"
 BLOCKS = [block.code for block in code_blocks(PAGE, "bash")]
 MAKING = [code for code in BLOCKS if "fluss-tiering serve" not in code and not code.startswith("fluss-tiering")]
-CALLS = [code for code in BLOCKS if code.startswith("fluss-tiering --")]
+CALLS = [code for code in BLOCKS if code.startswith("fluss-tiering status --")]
 SERVES = [code for code in BLOCKS if "fluss-tiering serve" in code]
 
 
