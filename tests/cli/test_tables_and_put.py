@@ -5,6 +5,10 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -457,15 +461,29 @@ def test_a_folder_is_no_file_of_rows(command, table, orders, tmp_path, name):
     assert refused.err == f"error: {tmp_path / name} is a folder: expected a file\n"
 
 
-def test_the_bar_is_drawn_only_if_the_number_of_rows_is_known(command, table, orders, tmp_path):
+@pytest.mark.system
+def test_the_bar_has_a_total_if_the_size_is_known(command, server, table, orders, tmp_path, monkeypatch):  # E36
     texts = tmp_path / "orders.csv"
-    texts.write_text("id,name,price\n4,d,4\n")
+    texts.write_text('id,name,price\n4,d,4\n5,"two\nlines",5')
     command("tables", "create", table, "--like", orders)
-    of_texts, of_parquet = command("put", table, texts), command("put", table, orders)
-    assert "1 row " in of_texts.err
-    assert "3 of 3 rows" in of_parquet.err
-    assert "━" in of_parquet.err
-    assert not re.search("[━╸]|\\?", of_texts.err)
+    for file, rows in ((texts, 2), (orders, 3)):
+        shown = command("put", table, file)
+        assert f"{rows} of {rows} rows" in shown.err
+        assert "━" in shown.err
+    assert [files.row_count(each) for each in (texts, orders)] == [3, 3], "a line is about a row"
+    told = put_module._Rows().render(SimpleNamespace(completed=1, total=3, fields={"guessed": True}))
+    assert str(told) == "1 of about 3 rows"
+    with texts.open("rb") as source:
+        program = Path(sys.executable).with_name("fluss-tiering")
+        piped = subprocess.run(
+            [program, "put", table, "-", "--server", server.target],
+            stdin=source,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert "2 rows " in piped.stderr
+    assert not re.search("[━╸]|\\?", piped.stderr)
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.common.options import PARQUET
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
@@ -32,12 +33,14 @@ class _BarOfKnown(ProgressColumn):
 
 
 class _Rows(ProgressColumn):
-    """How many rows are written, and of how many if that is known."""
+    """How many rows are written, and of how many if that is known, or about how many."""
 
     def render(self, task: Task) -> Text:
         """Return the words."""
         done = int(task.completed)
-        return Text(counted(done, "row") if task.total is None else f"{done:,} of {counted(int(task.total), 'row')}")
+        if task.total is None:
+            return Text(counted(done, "row"))
+        return Text(f"{done:,} of {'about ' * task.fields['guessed']}{counted(int(task.total), 'row')}")
 
 
 def put(
@@ -92,7 +95,7 @@ def put(
             console=output.error_console,
         ) as progress:
             for file, total in zip(files, totals, strict=True):
-                task = progress.add_task(file.name, total=total)
+                task = progress.add_task(file.name, total=total, guessed=file.suffix.lower() != PARQUET)
                 of_file = 0
                 try:
                     for acknowledged in client.write_rows(table, kind, file_batches(file, columns, null_values)):
@@ -107,6 +110,8 @@ def put(
                         output.print_warning(f"the command was interrupted. Before that, at least {so_far}")
                     raise
                 written += of_file
+                if total is not None:
+                    progress.update(task, total=of_file, guessed=False)
     rows = counted(written, "row")
     done = {
         WriteKind.APPEND: f"Appended {rows} to {table}.",

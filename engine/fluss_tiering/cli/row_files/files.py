@@ -37,6 +37,7 @@ _WITHOUT_NAMES: Final = "it is empty: expected CSV whose first line names the co
 _READ: Final = pa.csv.ReadOptions(use_threads=False, block_size=33 * 2**20)
 """With several threads, pyarrow does not know the number of a row that it cannot read. A row must fit into a block: it
 may have 16 MiB in a request, which are 32 MiB as hexadecimal digits."""
+_COUNTED_AT_ONCE: Final = 2**20
 _WITH_LINES: Final = pa.csv.ParseOptions(newlines_in_values=True)
 """Without this, pyarrow cuts a long file at any end of a line, also at one within quotes."""
 
@@ -144,7 +145,9 @@ def _guessed_schema(path: Path, null_values: list[str], but_for: Collection[str]
 
 
 def row_count(path: Path) -> int | None:
-    """Return the number of rows of a Parquet file, or None for a CSV file, which does not store it.
+    """Return the number of rows of a Parquet file, or of the lines of a CSV file behind its first one.
+
+    A CSV file whose values have ends of lines has fewer rows. It is None for what is no regular file.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if there is no such file, or if its rows cannot be counted.
@@ -152,9 +155,19 @@ def row_count(path: Path) -> int | None:
     with _errors_name(path):
         if _kind(path) == PARQUET:
             return int(pa.parquet.read_metadata(path).num_rows)
-        if path != STANDARD_INPUT:
-            path.stat()
-        return None
+        if path == STANDARD_INPUT:
+            return None
+        path.stat()
+        return _lines_behind_the_first(path) if path.is_file() else None
+
+
+def _lines_behind_the_first(path: Path) -> int:
+    lines, last = -1, b"\n"
+    with path.open("rb") as file:
+        while part := file.read(_COUNTED_AT_ONCE):
+            lines += part.count(b"\n")
+            last = part[-1:]
+    return max(0, lines + (last != b"\n"))
 
 
 def _open_quote(line: int) -> str:
