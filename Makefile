@@ -181,9 +181,15 @@ sbom: $(INSTALLED) ## Write the list of what users install (SBOM) into dist/
 	@$(BIN)/python tools/sbom.py $(ARGS)
 
 dist: ## Build the wheels and the source archives of both packages into dist/
+	@echo '1 of 3: getting the build tool uv into $(VENV)/ (seconds) ...'
 	$(install_uv)
 	@rm -f dist/*.whl dist/*.tar.gz
-	@$(BIN)/uv build --python $(BIN)/python --all-packages --out-dir dist
+	@echo '2 of 3: building airflow-provider-fluss (seconds) ...'
+	@$(BIN)/uv build --python $(BIN)/python --package airflow-provider-fluss --out-dir dist
+	@echo '3 of 3: building fluss-tiering, whose jar is compiled with a pyspark that is downloaded for it (about three minutes) ...'
+	@$(BIN)/uv build --python $(BIN)/python --package fluss-tiering --out-dir dist
+	@echo 'Built:' dist/*
+	@echo "Next: pip install --find-links dist airflow-provider-fluss 'fluss-tiering[server]'"
 
 clean: ## Remove what was installed and made
 	rm -rf $(VENV) $(dir $(CATALOG_JAR)) dist .cache .run site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -134,8 +134,11 @@ def up(
         console.print(f"\nFluss           {environment.bootstrap}   (bootstrap servers)", highlight=False)
     console.print(
         f"\ntiering server  {environment.target}   (try: .venv/bin/fluss-tiering status --server {environment.target})"
+        f"\nmetrics         http://127.0.0.1:{server_port + 1}/metrics   (for Prometheus)"
         f"\nAirflow         {environment.airflow.url}   (no login; the DAG [bold]{DAG}[/] runs every three minutes)"
-        f"\nlogs            {_shown(folder)}\n\nEnd all with {_down(folder)}.",
+        f"\nLake tiering    {environment.airflow.url}/plugin/lake-tiering   (the page that shows all tables)"
+        f"\nlogs            {_shown(folder)}"
+        f'\n\nEnd all with {_down(folder)}. For other ports: make up ARGS="--server-port 9233 --airflow-port 8081"',
         highlight=False,
     )
 

@@ -58,6 +58,14 @@ def test_the_pages_name_many_commands() -> None:
     assert len({line for page in PAGES for line in commands_of(page.read_text())}) > 100
 
 
+def test_the_first_pages_use_one_environment_one_data_folder_and_one_table() -> None:  # E37
+    for page in ("README.md", "docs/tutorial/first-table.md", "docs/airflow/quick-start.md"):
+        text = (ROOT / page).read_text()
+        assert set(re.findall(r"[~./]\S*venv\b", text)) == {"~/fluss-venv"}, page
+        assert set(re.findall(r"--data-dir (\S+)", text)) == {"~/fluss-tiering-data"}, page
+        assert set(re.findall(r"\bshop\.\w+", text)) == {"shop.orders"}, page
+
+
 @pytest.mark.parametrize("line", ["serve --bogus", "tires", "tables list --bootstrap.servers x", "--nope status"])
 def test_the_check_can_fail(line: str) -> None:
     assert unknown_in(line)

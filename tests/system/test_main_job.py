@@ -53,6 +53,7 @@ def test_what_is_left_running_tiers_on_its_schedule_with_connections_that_airflo
         told = flights("up", "--server-port", str(server_port), "--airflow-port", str(airflow_port))
         url = f"http://127.0.0.1:{airflow_port}"
         assert url in told
+        assert f"{url}/plugin/lake-tiering" in told  # E37
         airflow = AirflowApi(url)
         assert airflow.connections() == {"fluss_default": "fluss", "spark_default": "spark"}
         first = wait_until(lambda: airflow.run_ids(DAG), 240)[0]
