@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +24,6 @@ from fluss_tiering.spark.round import round as spark_round
 from fluss_tiering.spark.round.deletes import PlannedDeletes
 from fluss_tiering.spark.round.pieces import PieceWork
 from fluss_tiering.spark.table_run import TableRun
-from simulation.driver import ModelSpark
 from simulation.key_index import SimPlaceIndex
 from simulation.lake import Delta, Transaction
 from simulation.position_deletes import FoundRows, PositionDeletes
@@ -207,12 +205,12 @@ def _each_piece_by_itself() -> Iterator[None]:
         yield
 
 
-def _same_names(original: Callable[..., Any]) -> Callable[..., Any]:
-    def start(self: Any, *arguments: Any) -> None:
-        original(self, *arguments)
-        self._attempts = itertools.repeat(0)
+def _nothing_moved(original: Callable[..., Any]) -> Callable[..., Any]:
+    def rebased(self: Any, lake: Any, *arguments: Any) -> Any:
+        found = original(self, lake, *arguments)
+        return found and (found[0], {})
 
-    return start
+    return rebased
 
 
 def _ours_alone(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -278,7 +276,7 @@ DEFECTS: Final[dict[str, Planted]] = {
     "commits of Flink are not registered": Planted(
         _wrapped(iceberg_table, "from_summary", _ours_alone), "doubled|goes back|the server knows"
     ),
-    "a round that is read again writes files with the same names": Planted(
-        _wrapped(ModelSpark, "__init__", _same_names), "refers to deleted files|rows lost"
+    "deletes that are written anew are looked up in the old files": Planted(
+        _wrapped(PlannedDeletes, "rebased", _nothing_moved), "not in the lake|doubled|STORAGE"
     ),
 }

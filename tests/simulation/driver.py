@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_provider_fluss.lease import LeaseHandle
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, RebasedPlace
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import StorageDescription, TableInfo, TablePath
@@ -55,7 +55,7 @@ class ModelSpark:
             "snapshots gone under a reader": 0,
             "compactions beside a stage": 0,
             "places with noted keys": 0,
-            "rounds read again": 0,
+            "places with deletes written anew": 0,
         }
 
     def run_stage(self, spark: object, job: Job, group: str, guard: RoundGuard) -> list[PieceResult]:
@@ -114,8 +114,13 @@ class ModelSpark:
 
     def _write_deletes(self, job: DeleteJob, number: int, attempt: int) -> PieceResult:
         writer: Any = job.writer
-        self.counters["places with noted keys"] += 1
-        files = self._deletes.of_place(writer, job.work[number], attempt)
+        place = job.work[number]
+        if isinstance(place, RebasedPlace):
+            self.counters["places with deletes written anew"] += 1
+            files = self._deletes.rebased(writer, place, attempt)
+        else:
+            self.counters["places with noted keys"] += 1
+            files = self._deletes.of_place(writer, place, attempt)
         return PieceResult(number, 0, tuple(files), StageSeconds(), 0)
 
     def _write(self, location: str, rows: FileRows) -> LakeFile:
@@ -144,20 +149,14 @@ class ModelSpark:
         return rows, tuple(last) if piece.deletes else ()
 
 
-class CountedProgress(Closing):
-    """`Progress` that shows nothing. It counts rounds that are planned again."""
-
-    def __init__(self, counters: dict[str, int]) -> None:
-        self._counters = counters
-        self._planned: set[TablePath] = set()
+class NoProgress(Closing):
+    """`Progress` that shows nothing."""
 
     def close(self) -> None:
         return
 
     def step(self, path: TablePath, what: str) -> None:
-        if what == "planning":
-            self._counters["rounds read again"] += path in self._planned
-            self._planned.add(path)
+        return
 
     def stage(self, path: TablePath, group: str, tasks: int) -> None:
         return
@@ -241,7 +240,7 @@ class Driver:
             storage=StorageDescription("model", "", "", ""),
             target="",
             limits=self._limits,
-            progress=CountedProgress(self._spark.counters),
+            progress=NoProgress(),
             runtime=runtime,
             run_stage=self._spark.run_stage,
             # A stage of the model asks its guard.

@@ -85,6 +85,7 @@ class SimPlaceIndex:
         self._place = place
         self._live = {file.location for file in live}
         self._new: list[Run] = []
+        self._kept: set[str] = set()
         self._opened: tuple[Run, ...] | None = None
 
     def add(self, location: str, rows: Rows) -> None:
@@ -94,6 +95,10 @@ class SimPlaceIndex:
     def adopt(self, runs: Iterable[Run]) -> None:
         """Remember rows that pieces of this round have noted."""
         self._new += runs
+
+    def keep(self, locations: Iterable[str]) -> None:
+        """Keep the rows of data files of this round that an earlier `save` has remembered."""
+        self._kept.update(locations)
 
     def find(self, keys: Iterable[int]) -> set[Position]:
         """Return the rows of live data files with these keys, also those that are deleted already."""
@@ -115,8 +120,8 @@ class SimPlaceIndex:
 
     def save(self, base: int) -> None:
         """Write what is known for the next round."""
-        known = {*self._live, *(location for run in self._new for location in run)}
-        before = self._runs() if self._live else ()
+        known = {*self._live, *self._kept, *(location for run in self._new for location in run)}
+        before = self._runs() if self._live or self._kept else ()
         runs = [run for run in (*before, *self._new) if known.intersection(run)]
         if len(runs) > _MAX_RUNS:
             runs = [{location: keys for run in reversed(runs) for location, keys in run.items() if location in known}]

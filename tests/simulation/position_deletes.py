@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fluss_tiering.lake.protocol import LakeFile, LiveDataFile, NotedPlace
+from fluss_tiering.lake.protocol import LakeFile, LiveDataFile, NotedPlace, RebasedPlace
 from simulation.key_index import ModelKeyIndexes, Position, Rows, Run, SimPlaceIndex, positions_of, run_of
 from simulation.lake import ModelLake, PositionWriter
 from simulation.lake_files import WITH_VECTORS, write_deletes
@@ -150,6 +150,23 @@ class PositionDeletes:
                 found.add(positions_of(self.earlier_rows(earlier), noted.deleted))
             earlier += [noted.rows for noted in of_ordinal]
         index.adopt(earlier)
+        index.save(writer.base)
+        return found.write(place.bucket, f"{place.location}-{attempt}")
+
+    def rebased(self, writer: PositionWriter, place: RebasedPlace, attempt: int) -> list[LakeFile]:
+        """Write deletes anew for a newer base: see `write_rebased_deletes`."""
+        index = SimPlaceIndex(self._lake, self._indexes, (writer.table, place.bucket), place.live)
+        found = FoundRows(self._lake, writer, place.live)
+        there = {*(file.location for file in place.live), *place.added}
+        before = {(file.location, row) for file in place.before for row in found.present(file.location, file.deletes)}
+        for file in place.deletes:
+            for location in file.referenced:
+                rows = [(location, row) for row in found.present(location, [file]) if (location, row) not in before]
+                if location in there:
+                    found.add(rows)
+                else:
+                    found.add(index.find(self._lake.files[location].rows[row][0] for _, row in rows))
+        index.keep(place.added)
         index.save(writer.base)
         return found.write(place.bucket, f"{place.location}-{attempt}")
 

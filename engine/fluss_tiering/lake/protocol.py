@@ -146,6 +146,29 @@ class NotedPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class RebasedPlace:
+    """A bucket of a partition whose deletes by position are written anew, for a newer base with the same rows.
+
+    Attributes:
+        bucket: The bucket.
+        location: The beginning of the locations of the new delete files.
+        partition_values: The value of each partition key of the table.
+        live: The data files that the newer base has of the place.
+        deletes: The delete files that were written for the older base.
+        before: The data files of the older base whose rows these delete files delete.
+        added: The locations of the data files that the round itself has written. Their rows are where they were.
+    """
+
+    bucket: int
+    location: str
+    partition_values: tuple[str, ...]
+    live: tuple[LiveDataFile, ...]
+    deletes: tuple[LakeFile, ...]
+    before: tuple[LiveDataFile, ...]
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LakeTableSize:
     """The size of a lake table, as its metadata says; None if the metadata does not say it.
 
@@ -283,12 +306,36 @@ class LakeFileWriter(Protocol):
         """
         ...
 
+    def rebase_deletes(self, place: RebasedPlace, attempt: int) -> Sequence[LakeFile]:
+        """Write deletes by position anew, of the same rows, which are in other data files of the newer base.
+
+        Args:
+            place: The place and its deletes.
+            attempt: The number of the task attempt.
+
+        Raises:
+            FlussTieringError: STORAGE if the lake cannot be read or written; CORRUPT_DATA if a file of it is damaged,
+                or a data file of the older base is missing.
+            ExpiredCredentialsError: if the credentials for the lake's store are not valid any more.
+        """
+        ...
+
 
 class LakeTable(Protocol):
     """A lake table as it was when it was opened, and commits on top of this state."""
 
     def base(self) -> int | None:
         """Return the id of the snapshot that was current when the table was opened; None if there was none."""
+        ...
+
+    def only_rewritten_since(self, snapshot_id: int) -> bool:
+        """Return whether the base has the same rows as an earlier snapshot, whose files were only rewritten since.
+
+        It is False if the base is that snapshot itself.
+
+        Raises:
+            FlussTieringError: STORAGE if the lake cannot be read.
+        """
         ...
 
     def unregistered_commit(
@@ -348,6 +395,8 @@ class LakeTable(Protocol):
         commit: LakeCommit,
         partition_values: tuple[str, ...] = (),
         removed: Sequence[tuple[int, tuple[str, ...]]] = (),
+        *,
+        keep: bool = False,
     ) -> int:
         """Make all files visible at once, and return the id of the lake snapshot.
 
@@ -357,11 +406,13 @@ class LakeTable(Protocol):
             partition_values: The values of a partition whose offsets move, for a commit without files.
             removed: Buckets, each with the values of its partition, of which everything that the base holds is
                 removed.
+            keep: Whether the files of a conflict are kept, so that the caller deletes them, or commits them on top of a
+                newer base.
 
         Raises:
-            FlussTieringError: LAKE_CONFLICT if somebody else has changed rows since the base, and the files are
-                deleted; STORAGE if the lake failed, and the files are kept unless it is certain that the commit did
-                not happen.
+            FlussTieringError: LAKE_CONFLICT if somebody else has changed rows since the base, or has rewritten data
+                files whose rows are deleted by position, and the files are deleted unless they are to be kept; STORAGE
+                if the lake failed, and the files are kept unless it is certain that the commit did not happen.
         """
         ...
 

@@ -325,6 +325,8 @@ class HeartbeatEntry:
             if the round was handed out in another one, unless it is the present one.
         interrupted: Whether something other than the table ended a failed round, such as the end of Spark or of the
             driver.
+        lake_rewritten: Whether an interrupted round ended because somebody rewrote data files of the lake table during
+            each of its tries to commit.
     """
 
     table_id: int
@@ -333,6 +335,7 @@ class HeartbeatEntry:
     stats: TieringStats | None = None
     coordinator_epoch: int = 0
     interrupted: bool = False
+    lake_rewritten: bool = False
 
 
 @dataclass(frozen=True, slots=True)

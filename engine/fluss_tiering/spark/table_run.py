@@ -15,6 +15,7 @@ from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, Claim, HeartbeatEntry, RoundOrigin, TieringState
 from fluss_tiering.spark.ended import SparkEndedError, tells_end_of_spark
 from fluss_tiering.spark.retry import Retry
+from fluss_tiering.spark.round.commit import LakeRewrittenError
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease
 from fluss_tiering.spark.round.result import RoundOutcome, TableResult
@@ -155,6 +156,7 @@ class TableRun:
             self._finish(claim, outcome)
         except Exception as failure:  # noqa: BLE001 - every failure must give its table an outcome
             error, interrupted = self._reason(table, failure, guard)
+            rewritten = interrupted and isinstance(failure, LakeRewrittenError)
             guard.reports_its_end = True
             return TableResult(
                 table.path,
@@ -162,7 +164,7 @@ class TableRun:
                 self._now() - began,
                 epoch=claim.tiering_epoch,
                 error=error,
-                recorded=self._fail(claim, error, interrupted=interrupted),
+                recorded=self._fail(claim, error, interrupted=interrupted, lake_rewritten=rewritten),
                 interrupted=interrupted,
             )
         finally:
@@ -198,7 +200,8 @@ class TableRun:
         if told_to_stop:
             return _text(cancelled_error()), True
         failure = self._services.catalog.explained(table, failure)
-        return _text(failure), isinstance(failure, FlussTieringError) and failure.code in _LOST
+        by_others = isinstance(failure, FlussTieringError) and failure.code in _LOST
+        return _text(failure), by_others or isinstance(failure, LakeRewrittenError)
 
     def _finish(self, claim: Claim, outcome: RoundOutcome) -> None:
         entry = HeartbeatEntry(
@@ -209,7 +212,7 @@ class TableRun:
         if refusal := answer.finished_errors.get(claim.table_id):
             raise refusal
 
-    def _fail(self, claim: Claim, error: str, *, interrupted: bool) -> bool:
+    def _fail(self, claim: Claim, error: str, *, interrupted: bool, lake_rewritten: bool) -> bool:
         """Record the failure, and return whether the server knows an outcome of this round, this one or another.
 
         A failure that cannot be recorded now is reported again as long as the application runs.
@@ -220,6 +223,7 @@ class TableRun:
             error_message=error,
             coordinator_epoch=claim.coordinator_epoch,
             interrupted=interrupted,
+            lake_rewritten=lake_rewritten,
         )
         try:
             answer = self._services.client.heartbeat(failed=[entry])

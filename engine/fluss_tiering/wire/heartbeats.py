@@ -23,6 +23,7 @@ def entry_to_pb(entry: HeartbeatEntry) -> pb.PbHeartbeatReqForTable:
         error_message=entry.error_message,
         stats=None if entry.stats is None else stats_to_pb(entry.stats),
         interrupted=entry.interrupted,
+        lake_rewritten=entry.lake_rewritten,
     )
 
 
@@ -35,6 +36,7 @@ def entry_from_pb(message: pb.PbHeartbeatReqForTable) -> HeartbeatEntry:
         stats=stats_from_pb(message.stats) if message.HasField("stats") else None,
         coordinator_epoch=message.coordinator_epoch,
         interrupted=message.interrupted,
+        lake_rewritten=message.lake_rewritten,
     )
 
 

@@ -7,6 +7,7 @@ equality delete removes what the pieces before its own have written. A table may
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,6 +55,7 @@ class Snapshot:
     rows: dict[Place, list[Row]]
     files: list[LakeFile]
     parts: int = 0
+    rewrites: bool = False
 
 
 @dataclass
@@ -100,8 +102,16 @@ class PlainLake:
         return snapshots[-1].snapshot_id
 
     def compact(self, table: TableInfo) -> None:
-        """Add a snapshot with the same rows, as somebody who rewrites data files does."""
-        self.add(table, None, self.tables[str(table.path)][-1].rows)
+        """Write the rows of each place into one new data file, as somebody who rewrites data files does."""
+        rewritten: dict[Place, list[Row]] = {}
+        for place, rows in self.tables[str(table.path)][-1].rows.items():
+            location = f"file://{self.folder}/rewritten-{uuid.uuid4()}.parquet"
+            pq.write_table(
+                pa.Table.from_pylist([{k: v for k, v in row.items() if k != AT} for row in rows]), location[7:]
+            )
+            rewritten[place] = [{**row, AT: (location, number)} for number, row in enumerate(rows)]
+        self.add(table, None, rewritten)
+        self.tables[str(table.path)][-1].rewrites = True
 
     def files_on_disk(self) -> set[str]:
         return {path.name for path in self.folder.rglob("*") if path.is_file()}
@@ -117,6 +127,10 @@ class PlainTable:
 
     def base(self) -> int | None:
         return self._history[-1].snapshot_id if self._history else None
+
+    def only_rewritten_since(self, snapshot_id: int) -> bool:
+        later = [each for each in self._history if each.snapshot_id > snapshot_id]
+        return bool(later) and all(each.rewrites for each in later)
 
     def unregistered_commit(
         self, known: int | None, read_offsets: ReadOffsets | None = None
@@ -160,13 +174,15 @@ class PlainTable:
         commit: LakeCommit,
         partition_values: tuple[str, ...] = (),
         removed: Sequence[Place] = (),
+        *,
+        keep: bool = False,
     ) -> int:
         self._lake.before_commit()
         files = [file for piece in pieces for file in piece]
         if [each.snapshot_id for each in self._lake.tables[str(self._table.path)]] != [
             each.snapshot_id for each in self._history
         ]:
-            self.delete_files(files)
+            assert keep
             raise FlussTieringError(ErrorCode.LAKE_CONFLICT, "the lake table was changed by somebody else")
         rows = {place: list(part) for place, part in (self._history[-1].rows if self._history else {}).items()}
         for place in removed:

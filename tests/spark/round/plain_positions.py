@@ -18,7 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, LiveDataFile, NotedPlace, PieceWriter
+from fluss_tiering.lake.protocol import (
+    FileContent,
+    FileMetrics,
+    LakeFile,
+    LiveDataFile,
+    NotedPlace,
+    PieceWriter,
+    RebasedPlace,
+)
 
 Key = tuple[Any, ...]
 Positions = dict[str, list[int]]
@@ -61,6 +69,20 @@ class PlainPositionWriter:
                 for location, rows in self.positions(before, _noted(noted)[1]).items():
                     found.setdefault(location, []).extend(rows)
             before += [location for noted in pieces for location in _noted(noted)[0]]
+        return deletes_file(f"{place.location}-{attempt}", (place.bucket, place.partition_values), found)
+
+    def rebase_deletes(self, place: RebasedPlace, attempt: int) -> Sequence[LakeFile]:
+        there = {*(file.location for file in place.live), *place.added}
+        found: Positions = {}
+        for location, row in sorted(row for file in place.deletes for row in deleted_rows(file)):
+            if location in there:
+                found.setdefault(location, []).append(row)
+                continue
+            taken = pq.read_table(urlparse(location).path, columns=list(self.keys)).slice(row, 1).to_pylist()
+            for moved, rows in self.positions(
+                (file.location for file in place.live), {tuple(key.values()) for key in taken}
+            ).items():
+                found.setdefault(moved, []).extend(rows)
         return deletes_file(f"{place.location}-{attempt}", (place.bucket, place.partition_values), found)
 
     def positions(self, locations: Iterable[str], keys: set[Key]) -> Positions:

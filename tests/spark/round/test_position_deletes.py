@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 import pytest
-from spark_support import Tiering, command, named, replace_stage
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from spark_support import Tiering, command, named
 
 import judges
 from fluss_tiering.lake.iceberg import commit
+from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark import application
 from fluss_tiering.spark.round.plan import PlanLimits
-from fluss_tiering.spark.round.stage import run_stage
 
 BY_POSITION = {"table.datalake.enabled": "true", "table.datalake.delete-files": "position"}
 FORMATS = pytest.mark.parametrize("version", [2, 3], ids=["position delete files", "deletion vectors"])
@@ -242,29 +246,74 @@ def compact(tiering: Tiering, table: TableInfo) -> None:
     )
 
 
-@pytest.mark.long
+def assert_no_failure(tiering: Tiering, table: TableInfo) -> None:
+    (status,) = tiering.client.list_tiering_statuses(table.path)
+    assert (status.consecutive_failures, status.interruptions) == (0, 0)
+
+
+# E3
 @FORMATS
-def test_a_round_reads_again_if_its_files_are_compacted_meanwhile(
+def test_rounds_land_whenever_somebody_rewrites_all_files_meanwhile(
     tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, expected = tiered(tiering, version)
-    change(tiering, table, expected, "beside")
-    compactions = []
+    stage, stages = IcebergCommitter._stage, []
+    left = 0
 
-    def run(*arguments: Any) -> Any:
-        results = run_stage(*arguments)
-        if not compactions:
-            compactions.append(compact(tiering, table))
-        return results
+    def staged(*arguments: Any) -> Any:
+        """Stage a commit, and rewrite the files whose rows it deletes at the last moment."""
+        nonlocal left
+        stages.append(left)
+        transaction = stage(*arguments)
+        if left:
+            left -= 1
+            compact(tiering, table)
+        return transaction
 
-    with monkeypatch.context() as patched:
-        replace_stage(patched, run)
-        result = tiering.tier(table)
+    monkeypatch.setattr(IcebergCommitter, "_stage", staged)
+    for rewrites in (1, 3):
+        change(tiering, table, expected, f"beside {rewrites} rewrites")
+        tiering.write(table, named([3], f"back {rewrites}"))
+        expected.update(named([3], f"back {rewrites}"))
+        left = rewrites
+        tiering.tier(table)
+        assert left == 0
+        assert_no_failure(tiering, table)
+        assert contents(tiering, table) == {0, 1}
+        assert_equal(tiering, table, expected, version)
+    assert len(stages) == 2 + 1 + 3
 
-    assert compactions
-    assert result.error is None
+
+# E3
+@pytest.mark.long
+@FORMATS
+def test_ten_rounds_beside_a_rewrite_of_all_files_each_second(tiering: Tiering, version: int) -> None:
+    table, expected = tiered(tiering, version)
+    over, rewrites = threading.Event(), threading.Semaphore(0)
+
+    def rewrite() -> None:
+        while not over.wait(1):
+            # It loses against rounds now and then.
+            with contextlib.suppress(Py4JJavaError, PySparkException):
+                compact(tiering, table)
+                rewrites.release()
+
+    thread = threading.Thread(target=rewrite)
+    thread.start()
+    try:
+        results = []
+        for step in range(10):
+            change(tiering, table, expected, f"step {step}")
+            assert rewrites.acquire(timeout=120)
+            results += tiering.tier_all(table)
+            assert_no_failure(tiering, table)
+    finally:
+        over.set()
+        thread.join()
+    errors = [result.error for result in results if result.error is not None]
+    assert len(errors) <= 1, errors
+    tiering.tier(table)
     assert_equal(tiering, table, expected, version)
-    assert sorted(tiering.files(table)) != tiering.files_on_disk(table), "the compaction's old files are there"
 
 
 @pytest.mark.long

@@ -1,12 +1,12 @@
 """Whole rounds without a JVM that delete rows by position, also in places with several pieces (see `plain_positions`).
 
-The rows that are deleted are in data files that somebody may rewrite meanwhile: such a round is read again.
+The rows that are deleted are in data files that somebody may rewrite meanwhile: the deletes are then written anew.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from plain_lake import PlainTable
@@ -114,44 +114,98 @@ def test_a_place_that_is_alone_needs_no_second_stage(application: Application):
 # Somebody rewrites data files
 
 
-def rewrite_during_commits(application: Application, table: TableInfo, times: int) -> list[int]:
-    """Rewrite the data files of a table during the next so many commits; return a list that has an item for each."""
+def change_during_commits(
+    application: Application, table: TableInfo, change: Callable[[TableInfo], object], times: int
+) -> list[int]:
+    """Change a lake table during the next so many commits; return a list that has an item for each commit."""
     commits: list[int] = []
 
     def before_commit() -> None:
         commits.append(len(commits) + 1)
         if len(commits) <= times:
-            application.lake.compact(table)
+            change(table)
 
     application.lake.before_commit = before_commit
     return commits
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_round_whose_data_files_are_rewritten_is_read_again(application: Application, times: int):
-    table = by_position(application)
-    application.write(table, named(range(10), "first"))
+def with_rows_of_others(application: Application) -> Callable[[TableInfo], object]:
+    """Return what makes a snapshot of somebody who may have added rows."""
+    return lambda table: application.lake.add(table, None, application.lake.tables[str(table.path)][-1].rows)
+
+
+def data_files(application: Application) -> set[str]:
+    return {name for name in application.lake.files_on_disk() if name.endswith(".parquet") and name[0] != "r"}
+
+
+# E3
+@pytest.mark.parametrize("limits", [PlanLimits(), SMALL_PIECES], ids=["one piece", "several pieces"])
+@pytest.mark.parametrize("times", [1, 4])
+def test_a_round_whose_data_files_are_rewritten_writes_only_its_deletes_anew(
+    application: Application, times: int, limits: PlanLimits
+):
+    table = by_position(application, num_buckets=2)
+    application.write(table, named(range(20), "first"))
     application.tier(table)
-    application.write(table, named(range(3), "second"))
-    commits = rewrite_during_commits(application, table, times)
+    application.write(table, dict.fromkeys(range(10, 14)), WriteKind.DELETE)
     application.tier(table)
+    for step in range(3):
+        application.write(table, named(range(3), f"step {step}"))
+        application.write(table, dict.fromkeys((4, 19)), WriteKind.DELETE)
+    before = data_files(application)
+    commits = change_during_commits(application, table, application.lake.compact, times)
+    application.tier(table, limits=limits)
+
     assert len(commits) == times + 1
-    assert application.told.steps.count(f"{table.path}: planning") == times + 1
-    assert application.rows(table) == sorted((named(range(10), "first") | named(range(3), "second")).items())
+    assert application.told.steps.count(f"{table.path}: planning") == 1, "it was not read again"
+    assert len(data_files(application) - before) == sum(
+        file.content is FileContent.DATA for each in application.written for file in each.files
+    )
+    gone = {4, 19, *range(10, 14)}
+    expected = named(range(20), "first") | named(range(3), "step 2")
+    assert application.rows(table) == sorted((key, name) for key, name in expected.items() if key not in gone)
     live = {
         file.location.rpartition("/")[2] for each in application.lake.tables[str(table.path)] for file in each.files
     }
-    assert application.lake.files_on_disk() == live, "what could not be committed is gone"
+    left = {name for name in application.lake.files_on_disk() if not name.startswith("rewritten")}
+    assert left == live, "what could not be committed is gone"
 
 
-def test_a_round_whose_data_files_are_rewritten_again_and_again_gives_up(application: Application):
+# E3
+def test_rewrites_during_each_try_never_count_as_failures_of_the_table(application: Application):
     table = by_position(application)
     application.write(table, named(range(10), "first"))
     application.tier(table)
     application.write(table, named(range(3), "second"))
-    commits = rewrite_during_commits(application, table, 9)
+
+    def rewrite(table: TableInfo) -> None:
+        application.lake.compact(table)
+        application.now += 61
+
+    change_during_commits(application, table, rewrite, 1000)
+    for _ in range(12):
+        result = application.run(table)
+        assert result.error is not None
+        assert result.error.startswith("data files were rewritten during each try to commit")
+        assert result.interrupted
+        (status,) = application.client.list_tiering_statuses(table.path)
+        assert (status.consecutive_failures, status.interruptions) == (0, 0)
+        assert status.next_retry_time is not None, "it is not parked"
+    assert application.rows(table) == sorted(named(range(10), "first").items())
+    application.lake.before_commit = lambda: None
+    application.tier(table)
+    assert application.rows(table) == sorted((named(range(10), "first") | named(range(3), "second")).items())
+
+
+def test_a_round_whose_rows_may_have_been_changed_is_read_again_and_then_gives_up(application: Application):
+    table = by_position(application)
+    application.write(table, named(range(10), "first"))
+    application.tier(table)
+    application.write(table, named(range(3), "second"))
+    commits = change_during_commits(application, table, with_rows_of_others(application), 9)
     assert "changed by somebody else" in application.fail(table)
     assert len(commits) == 3
+    assert application.told.steps.count(f"{table.path}: planning") == 3
     assert application.rows(table) == sorted(named(range(10), "first").items())
     application.lake.before_commit = lambda: None
     application.tier(table)
@@ -166,9 +220,11 @@ def test_a_conflict_of_a_round_that_refers_to_no_data_files_is_left_to_the_next_
     application.write(table, named(range(10), "first"))
     application.tier(table)
     application.write(table, named(range(10, 13) if kind != "deletes by key" else range(3), "second"))
-    commits = rewrite_during_commits(application, table, 1)
+    commits = change_during_commits(application, table, with_rows_of_others(application), 1)
+    before = application.lake.files_on_disk()
     assert "changed by somebody else" in application.fail(table)
     assert len(commits) == 1
+    assert application.lake.files_on_disk() == before
 
 
 @pytest.mark.parametrize("code", [ErrorCode.STORAGE, ErrorCode.FENCED_TIERING_EPOCH])
@@ -179,7 +235,7 @@ def test_another_failure_of_the_commit_is_not_tried_again(application: Applicati
     application.write(table, named(range(3), "second"))
     asked: list[object] = []
 
-    def refused(*arguments: object) -> int:
+    def refused(*arguments: object, **_: object) -> int:
         asked.append(arguments)
         raise FlussTieringError(code, "refused")
 

@@ -46,6 +46,9 @@ class _SmallGroups:
     def write_deletes(self, *arguments: Any) -> Any:
         return self.writer.write_deletes(*arguments)
 
+    def rebase_deletes(self, *arguments: Any) -> Any:
+        return self.writer.rebase_deletes(*arguments)
+
     def _slicing(self, opened: Callable[..., PieceWriter], *arguments: Any, **others: Any) -> PieceWriter:
         if Path(os.environ.get(DISK_FULL_VARIABLE, "/nowhere")).exists():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

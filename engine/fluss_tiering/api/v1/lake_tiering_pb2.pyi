@@ -31,6 +31,7 @@ class PbHeartbeatReqForTable(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     STATS_FIELD_NUMBER: _builtins.int
     INTERRUPTED_FIELD_NUMBER: _builtins.int
+    LAKE_REWRITTEN_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table."""
     coordinator_epoch: _builtins.int
@@ -45,6 +46,10 @@ class PbHeartbeatReqForTable(_message.Message):
     """Whether something other than the table ended the round, such as the end of Spark or of the driver. It is sent with a
     failed table, and the round then does not count as a failure of the table.
     """
+    lake_rewritten: _builtins.bool
+    """Whether an interrupted round ended because somebody rewrote data files of the lake table during each of its tries to
+    commit. It never counts as a failure of the table, however many such rounds there are in a row.
+    """
     @_builtins.property
     def stats(self) -> Global___PbTieringStats:
         """What the round wrote. It is sent with a finished table, and may be absent."""
@@ -58,10 +63,11 @@ class PbHeartbeatReqForTable(_message.Message):
         error_message: _builtins.str | None = ...,
         stats: Global___PbTieringStats | None = ...,
         interrupted: _builtins.bool = ...,
+        lake_rewritten: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_error_message", b"_error_message", "_stats", b"_stats", "error_message", b"error_message", "stats", b"stats"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error_message", b"_error_message", "_stats", b"_stats", "coordinator_epoch", b"coordinator_epoch", "error_message", b"error_message", "interrupted", b"interrupted", "stats", b"stats", "table_id", b"table_id", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error_message", b"_error_message", "_stats", b"_stats", "coordinator_epoch", b"coordinator_epoch", "error_message", b"error_message", "interrupted", b"interrupted", "lake_rewritten", b"lake_rewritten", "stats", b"stats", "table_id", b"table_id", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error_message: _TypeAlias = _typing.Literal["error_message"]  # noqa: Y015
     _WhichOneofArgType__error_message: _TypeAlias = _typing.Literal["_error_message", b"_error_message"]  # noqa: Y015

@@ -66,6 +66,8 @@ class IcebergCommitter:
         pieces: Sequence[Sequence[LakeFile]],
         commit: LakeCommit,
         removed: Sequence[tuple[int, tuple[str, ...]]] = (),
+        *,
+        keep: bool = False,
     ) -> int:
         """Commit the files of all pieces at once, and return the id of the snapshot that completes the commit.
 
@@ -75,22 +77,27 @@ class IcebergCommitter:
             commit: The description of the commit.
             removed: Buckets, each with the values of its partition, of which everything that the base holds is
                 removed.
+            keep: Whether the files of a conflict are kept for another commit.
 
         Raises:
             FlussTieringError: LAKE_CONFLICT if somebody else has added files since the base, or has rewritten files
-                that this commit removes or whose rows it deletes by position, and the files of this commit are deleted;
-                STORAGE if the lake failed, and the files are deleted if nothing was sent, and kept if the outcome is
-                unknown.
+                that this commit removes or whose rows it deletes by position, and the files of this commit are deleted
+                unless they are to be kept; STORAGE if the lake failed, and the files are deleted if nothing was sent,
+                and kept if the outcome is unknown.
         """
         files = [file for piece in pieces for file in piece]
         try:
             transaction = self._stage(pieces, commit, removed)
         except Exception as error:
-            self._delete(files)
-            if not isinstance(error, JAVA_ERRORS):
+            in_java, conflict = isinstance(error, JAVA_ERRORS), False
+            try:
+                conflict = in_java and (is_iceberg(error, "ValidationException") or self._is_outdated(files))
+            finally:
+                self._delete(() if conflict and keep else files)
+            if not in_java:
                 raise
             text = java_error_text(error)
-            if is_iceberg(error, "ValidationException") or self._is_outdated(files):
+            if conflict:
                 raise self._conflict(text) from None
             raise FlussTieringError(
                 ErrorCode.STORAGE, f"could not prepare the commit to the lake table {self._name}: {text}"
@@ -103,7 +110,7 @@ class IcebergCommitter:
             # The table's operations have settled what became of the commit: see `metadata.settled`.
             text = java_error_text(error)
             if is_conflict(error):
-                self._delete(files)
+                self._delete(() if keep else files)
                 raise self._conflict(text) from None
             raise FlussTieringError(
                 ErrorCode.STORAGE, f"{text}: could not commit to the lake table {self._name}; {UNKNOWN_OUTCOME}"

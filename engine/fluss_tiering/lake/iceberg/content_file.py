@@ -52,7 +52,10 @@ class ContentFiles:
 
     def packed(self, file: LakeFile) -> LakeFile:
         """Return the file with its compressed description instead of its metrics."""
-        return replace(file, metrics=_NO_METRICS, packed=zlib.compress(self.to_json(file).encode(), _LEVEL))
+        # Whoever reads deletes again compares their number.
+        deletes = file.content is FileContent.POSITION_DELETES
+        metrics = FileMetrics(file.metrics.record_count) if deletes else _NO_METRICS
+        return replace(file, metrics=metrics, packed=zlib.compress(self.to_json(file).encode(), _LEVEL))
 
     def to_json(self, file: LakeFile) -> str:
         """Return the description of a file in Iceberg's JSON."""

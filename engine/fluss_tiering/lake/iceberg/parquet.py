@@ -33,6 +33,7 @@ from fluss_tiering.lake.protocol import (
     NotedPlace,
     NotingPieceWriter,
     PieceWriter,
+    RebasedPlace,
 )
 from fluss_tiering.lake.shared_folder import require_shared
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN
@@ -109,6 +110,10 @@ class ParquetFileWriter:
     def write_deletes(self, place: NotedPlace, attempt: int) -> Sequence[LakeFile]:
         """Raise an error, since each piece writes its deletes by itself."""
         raise TypeError("this writer deletes by key: expected no pieces whose keys are noted")
+
+    def rebase_deletes(self, place: RebasedPlace, attempt: int) -> Sequence[LakeFile]:
+        """Raise an error, since deletes by key are right for each base."""
+        raise TypeError("this writer deletes by key: expected no deletes by position")
 
     def require_access(self) -> None:
         """Look whether this executor can write to the lake.

@@ -55,6 +55,8 @@ _SYSTEM_TYPES: Final = {
 }
 
 _LOCATION_PROVIDER: Final = "write.location-provider.impl"
+_REPLACE: Final = "replace"
+"""Iceberg's operation of a snapshot that changes files but no rows (`DataOperations.REPLACE`)."""
 _INDEX_FOLDER: Final = "_key_index"
 """The folder of the key index in that of the table. Who removes orphan files leaves names with an underscore alone."""
 _MAX_PARTITIONS_LOOKED_AT: Final = 64
@@ -99,6 +101,22 @@ class IcebergTable:
     def base(self) -> int | None:
         """Return the id of the snapshot that was current when the table was opened; None if there was none."""
         return self._base
+
+    def only_rewritten_since(self, snapshot_id: int) -> bool:
+        """Return whether the base has the same rows as an earlier snapshot: see `LakeTable`.
+
+        Raises:
+            FlussTieringError: STORAGE if the history cannot be read.
+        """
+        if self._base == snapshot_id:
+            return False
+        with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
+            for snapshot in ancestors_with_expired(self._jvm, self._handle):
+                if snapshot.snapshotId() == snapshot_id:
+                    return True
+                if snapshot.operation() != _REPLACE:
+                    return False
+        return False
 
     def unregistered_commit(
         self, known: int | None, read_offsets: ReadOffsets | None = None
@@ -370,6 +388,8 @@ class IcebergTable:
         commit: LakeCommit,
         partition_values: tuple[str, ...] = (),
         removed: Sequence[tuple[int, tuple[str, ...]]] = (),
+        *,
+        keep: bool = False,
     ) -> int:
         """Make all files visible at once, and return the id of the lake snapshot.
 
@@ -377,24 +397,28 @@ class IcebergTable:
         files. Without one, a driver of an older round could still commit on top.
 
         Raises:
-            FlussTieringError: LAKE_CONFLICT if somebody else has changed rows since the base; STORAGE if the lake
-                failed, or if a file that was written to a folder is not there.
+            FlussTieringError: LAKE_CONFLICT if somebody else has changed rows since the base, or has rewritten data
+                files whose rows are deleted by position, and the files are deleted unless they are to be kept; STORAGE
+                if the lake failed, or if a file that was written to a folder is not there.
         """
         if not any(pieces):
             name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
             location = f"{self.piece_location(0, name, partition_values)}-no-rows.parquet"
             pieces = [[write_file_without_rows(self.file_writer(), 0, location, partition_values)]]
+            keep = False
         written = [file for piece in pieces for file in piece]
         try:
             require_seen(written)
             handle = self._renewed.for_commit()
-        except FlussTieringError:
-            self.delete_files(written)
+        except FlussTieringError as error:
+            if not (keep and error.code is ErrorCode.LAKE_CONFLICT):
+                self.delete_files(written)
             raise
         if not offsets_fit(commit):
             commit = self._with_offsets_file(commit)
         try:
-            return IcebergCommitter(self._jvm, handle, self._base, self._content).commit(pieces, commit, removed)
+            committer = IcebergCommitter(self._jvm, handle, self._base, self._content)
+            return committer.commit(pieces, commit, removed, keep=keep)
         except FlussTieringError as error:
             if error.code is ErrorCode.LAKE_CONFLICT and commit.lake_offsets is not None:
                 self.delete_locations([commit.lake_offsets])

@@ -14,7 +14,15 @@ from fluss_tiering.model.tiering import HeartbeatAnswer, HeartbeatEntry, Tiering
 from fluss_tiering.server.store.protocol import TieringStore
 from fluss_tiering.server.tiering.changes import TieringChanges
 from fluss_tiering.server.tiering.fence import is_present, require_coordinator, require_running
-from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner, TieredTable, fail, finish, interrupt
+from fluss_tiering.server.tiering.states import (
+    FailureBackoff,
+    RoundOwner,
+    TieredTable,
+    cancel,
+    fail,
+    finish,
+    interrupt,
+)
 
 _NO_REASON: Final = "the driver ended the round and gave no reason"
 
@@ -119,7 +127,9 @@ class HeartbeatReports:
             if self._ended_as(entry, TieringState.FAILED):
                 return
             table, running = require_running(self._table(entry), entry.table_id, entry.tiering_epoch)
-            if entry.interrupted:
+            if entry.lake_rewritten:
+                table, ended = cancel(table, running, entry.error_message or _NO_REASON, self._backoff, self._now)
+            elif entry.interrupted:
                 table, ended = interrupt(table, running, entry.error_message or _NO_REASON, self._backoff, self._now)
             else:
                 table, ended = fail(table, running, entry.error_message, self._backoff, self._now)

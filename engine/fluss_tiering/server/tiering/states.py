@@ -339,7 +339,7 @@ def interrupt(
 def cancel(
     table: TieredTable, running: TieringRound, reason: str, backoff: FailureBackoff, now: int
 ) -> tuple[TieredTable, TieringRound]:
-    """End a round that somebody cancelled: Tiering -> Failed.
+    """End a round that somebody cancelled, or whose commits lost against rewrites of the lake: Tiering -> Failed.
 
     This never counts as a failure of the table, which waits for the base back-off only.
 

@@ -25,6 +25,20 @@ from fluss_tiering.spark.round.result import PieceResult
 logger = logging.getLogger(__name__)
 
 
+class LakeRewrittenError(FlussTieringError):
+    """The error of a round that lost each of its commits against somebody who rewrites the lake table's data files.
+
+    The table is as it should be, and so is the round: this is no failure of the table, however often it happens.
+    """
+
+    def __init__(self, conflict: FlussTieringError) -> None:
+        super().__init__(
+            ErrorCode.LAKE_CONFLICT,
+            "data files were rewritten during each try to commit: let whoever compacts the lake table beside "
+            f"tiering do so less often ({conflict.message})",
+        )
+
+
 def open_lake_table(client: TieringClient, catalog: LakeCatalog, table: TableInfo) -> LakeTable:
     """Open the lake table of a table. It is created only if nothing of the table was ever registered.
 
@@ -102,7 +116,8 @@ def commit_round(
 ) -> int:
     """Commit a round that is not lost, and return the id of its lake snapshot.
 
-    When the commit fails, files are deleted only if it is certain that no lake snapshot refers to them.
+    When the commit fails, files are deleted only if it is certain that no lake snapshot refers to them. Those of a
+    conflict are left to the caller.
 
     Raises:
         FlussTieringError: FENCED_TIERING_EPOCH if the round has been replaced; LAKE_CONFLICT if somebody else changed
@@ -122,7 +137,7 @@ def commit_round(
         offsets_path=offsets_path,
         log_end_offsets=plan.log_end_offsets,
     )
-    snapshot_id = lake.commit(_by_ordinal(plan, pieces), commit, plan.partition_values, plan.read_again)
+    snapshot_id = lake.commit(_by_ordinal(plan, pieces), commit, plan.partition_values, plan.read_again, keep=True)
     client.commit_lake_snapshot(table, epoch, snapshot_id, plan.log_end_offsets, offsets_path, commit.commit_id)
     return snapshot_id
 

@@ -11,14 +11,23 @@ commit.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
 from fluss_tiering.lake.names import round_file_name
-from fluss_tiering.lake.protocol import LakeFileWriter, LakePlace, LakeTable, LiveDataFile, NotedPlace
+from fluss_tiering.lake.protocol import (
+    FileContent,
+    LakeFile,
+    LakeFileWriter,
+    LakePlace,
+    LakeTable,
+    LiveDataFile,
+    NotedPlace,
+    RebasedPlace,
+)
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.pieces import PieceWork, Stopwatch, peak_bytes, until_expired
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeleteJob:
-    """The work of the second stage.
+    """The work of the second stage, or the deletes of places that are written anew for a newer base.
 
     Attributes:
         table: The table.
@@ -42,7 +51,7 @@ class DeleteJob:
 
     table: TableInfo
     writer: LakeFileWriter
-    work: Sequence[NotedPlace]
+    work: Sequence[NotedPlace | RebasedPlace]
     tasks: int
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[PieceResult]:
@@ -51,10 +60,13 @@ class DeleteJob:
         attempt = context.taskAttemptId() if context else 0
 
         def do(number: int) -> PieceResult:
-            watch = Stopwatch()
+            watch, place = Stopwatch(), self.work[number]
             with watch("encode"):
-                files = tuple(self.writer.write_deletes(self.work[number], attempt))
-            return PieceResult(number, 0, files, watch.seconds(), peak_bytes())
+                if isinstance(place, RebasedPlace):
+                    files = self.writer.rebase_deletes(place, attempt)
+                else:
+                    files = self.writer.write_deletes(place, attempt)
+            return PieceResult(number, 0, tuple(files), watch.seconds(), peak_bytes())
 
         return until_expired(numbers, do)
 
@@ -82,12 +94,7 @@ class PlannedDeletes:
         if not table.has_primary_key:
             return cls({}, frozenset())
         counts = Counter(map(_place_of, plan.pieces))
-        live = lake.live_files(counts)
-        # Whatever the lake holds of a place that is read again is removed by the commit.
-        return cls(
-            {place: () if place in plan.read_again else files for place, files in live.items()},
-            frozenset(place for place, count in counts.items() if count > 1),
-        )
+        return cls(_live(lake, counts, plan), frozenset(place for place, count in counts.items() if count > 1))
 
     def work_of(self, piece: Piece, location: str) -> PieceWork:
         """Return a piece with the beginning of the locations of its files."""
@@ -104,6 +111,52 @@ class PlannedDeletes:
             return plan
         pieces = tuple(replace(piece, ordinal=0) if isinstance(piece, LogPiece) else piece for piece in plan.pieces)
         return replace(plan, pieces=pieces)
+
+    def rebased(
+        self, lake: LakeTable, plan: RoundPlan, results: Sequence[PieceResult], guard: RoundGuard
+    ) -> tuple[PlannedDeletes, dict[int, RebasedPlace]] | None:
+        """Return how rows of a newer base are deleted, and the places whose deletes have to be written anew for it.
+
+        Args:
+            lake: The lake table at the newer base, which has the same rows.
+            plan: The plan of the round.
+            results: What each piece of the plan wrote.
+            guard: The guard of the round, by which files have their names.
+
+        Returns:
+            The places by the number of their last piece; None if rows cannot be deleted by position any more.
+
+        Raises:
+            FlussTieringError: STORAGE if the lake cannot be read.
+        """
+        live = _live(lake, self.live.keys(), plan) if self.live else {}
+        if live.keys() != self.live.keys():
+            return None
+        numbers_of: dict[LakePlace, list[int]] = defaultdict(list)
+        for number, piece in enumerate(plan.pieces):
+            numbers_of[_place_of(piece)].append(number)
+        places = {}
+        for place, before in self.live.items():
+            if {file.location: file for file in live[place]} == {file.location: file for file in before}:
+                continue
+            files = [file for number in numbers_of[place] for file in results[number].files]
+            deletes = tuple(file for file in files if file.referenced)
+            touched = {location for file in deletes for location in file.referenced}
+            if not deletes:
+                continue
+            bucket, values = place
+            number = numbers_of[place][-1]
+            name = f"{round_file_name(number, guard.claim.tiering_epoch, guard.attempt)}-{lake.base()}"
+            places[number] = RebasedPlace(
+                bucket,
+                lake.piece_location(bucket, name, values),
+                values,
+                tuple(live[place]),
+                deletes,
+                tuple(file for file in before if file.location in touched),
+                tuple(file.location for file in files if file.content is FileContent.DATA),
+            )
+        return replace(self, live=live), places
 
     def tasks(self, limits: PlanLimits) -> int:
         """Return how many tasks the second stage has; 0 if there is none."""
@@ -141,9 +194,15 @@ class PlannedDeletes:
         return places
 
 
-def with_deletes(results: Sequence[PieceResult], deletes: Mapping[int, PieceResult]) -> list[PieceResult]:
-    """Return the results of pieces, with what the second stage wrote under the number of a piece."""
-    joined = list(results)
+def with_deletes(
+    results: Sequence[PieceResult], deletes: Mapping[int, PieceResult], outdated: Collection[LakeFile] = ()
+) -> list[PieceResult]:
+    """Return the results of pieces, with what a stage wrote under the number of a piece, without outdated deletes."""
+    gone = {file.location for file in outdated}
+    joined = [
+        replace(each, files=tuple(file for file in each.files if file.location not in gone)) if gone else each
+        for each in results
+    ]
     for number, wrote in deletes.items():
         piece = joined[number]
         joined[number] = replace(
@@ -153,6 +212,11 @@ def with_deletes(results: Sequence[PieceResult], deletes: Mapping[int, PieceResu
             peak_bytes=max(piece.peak_bytes, wrote.peak_bytes),
         )
     return joined
+
+
+def _live(lake: LakeTable, places: Collection[LakePlace], plan: RoundPlan) -> dict[LakePlace, Sequence[LiveDataFile]]:
+    """Return the files that rows are deleted of. Whatever the lake holds of a place that is read again is removed."""
+    return {place: () if place in plan.read_again else files for place, files in lake.live_files(places).items()}
 
 
 def _place_of(piece: Piece) -> LakePlace:

@@ -13,11 +13,12 @@ from pyspark.sql import SparkSession
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.lake.names import round_file_name
-from fluss_tiering.lake.protocol import LakeCatalog, LakeTable
+from fluss_tiering.lake.protocol import LakeCatalog, LakeFile, LakeTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, StorageDescription, TableBucket, TableInfo
 from fluss_tiering.model.tiering import Claim, TieringStats
-from fluss_tiering.spark.round.commit import commit_round, open_lake_table, recover
+from fluss_tiering.spark.retry import Retry
+from fluss_tiering.spark.round.commit import LakeRewrittenError, commit_round, open_lake_table, recover
 from fluss_tiering.spark.round.deletes import DeleteJob, PlannedDeletes, with_deletes
 from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.lease import TableLease
@@ -36,7 +37,9 @@ from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open
 
 logger = logging.getLogger(__name__)
 _MOST_CONFLICTS: Final = 2
-"""So often a round reads again because data files that it removes, or rows of which it deletes, were rewritten."""
+"""So often a round reads again because rows of the lake table were changed that it removes or deletes."""
+_REWRITTEN_FOR_S: Final = 120.0
+"""So long a round tries to commit while somebody only rewrites data files."""
 _MAX_PIECES_IN_JOB: Final = 4096
 """The greatest number of pieces whose results the driver receives at once. It then packs them."""
 
@@ -103,26 +106,51 @@ def run_round(services: RoundServices, table: TableInfo, lease: TableLease, guar
     while True:
         try:
             return _run_once(services, table, lease, guard)
-        except _RewrittenError as conflict:
-            if conflicts == _MOST_CONFLICTS:
+        except _ConflictError as conflict:
+            if not conflict.worth_reading_again or conflicts == _MOST_CONFLICTS:
                 raise conflict.cause from None
             conflicts += 1
             logger.info("%s is read again: %s", table.path, conflict.cause.message)
 
 
-class _RewrittenError(Exception):
-    """The error of a commit that removes data files, or deletes rows of them, that somebody has rewritten meanwhile."""
+class _ConflictError(Exception):
+    """The error of a round whose files do not fit the newest snapshot of the lake table, and were deleted.
 
-    def __init__(self, cause: FlussTieringError) -> None:
+    Reading again helps a round that removes data files or deletes rows of them, if these were changed meanwhile.
+    """
+
+    def __init__(self, cause: FlussTieringError, *, worth_reading_again: bool) -> None:
         super().__init__(cause.message)
         self.cause = cause
+        self.worth_reading_again = worth_reading_again
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a round has written and not committed yet.
+
+    Attributes:
+        lake: The lake table at the base that the files are for.
+        plan: The plan of what was read.
+        pieces: What each piece of the plan wrote.
+        deletes: How the pieces delete rows.
+    """
+
+    lake: LakeTable
+    plan: RoundPlan
+    pieces: Sequence[PieceResult]
+    deletes: PlannedDeletes
+
+    @property
+    def files(self) -> list[LakeFile]:
+        return [file for piece in self.pieces for file in piece.files]
 
 
 def _run_once(services: RoundServices, table: TableInfo, lease: TableLease, guard: RoundGuard) -> RoundOutcome:
     """Tier what a table holds now, from the present state of the lake.
 
     Raises:
-        _RewrittenError: Somebody has rewritten data files, such as a compaction. Nothing was committed.
+        _ConflictError: Somebody has changed the lake table. Nothing was committed.
     """
     now = services.runtime.monotonic
     began = now()
@@ -131,24 +159,108 @@ def _run_once(services: RoundServices, table: TableInfo, lease: TableLease, guar
     planned = now()
     if not plan.advances:
         return RoundOutcome(TieringStats(), cost=RoundCost(plan=planned - began))
-    plan, pieces = _read_and_write(services, table, lake, (plan, limits), guard)
-    written = now()
+    written = _read_and_write(services, table, lake, (plan, limits), guard)
+    stage_ended = now()
     services.progress.step(table.path, "committing")
-    try:
-        snapshot_id = commit_round(services.client, lake, plan, pieces, table=table, guard=guard)
-    except FlussTieringError as error:
-        by_position = any(file.referenced for piece in pieces for file in piece.files)
-        if (by_position or plan.read_again) and error.code is ErrorCode.LAKE_CONFLICT:
-            raise _RewrittenError(error) from None
-        raise
+    snapshot_id, written = _commit(services, table, written, limits, guard)
+    plan, pieces = written.plan, written.pieces
     cost = RoundCost(
         plan=planned - began,
-        stage=written - planned,
-        commit=now() - written,
+        stage=stage_ended - planned,
+        commit=now() - stage_ended,
         workers=sum((piece.seconds for piece in pieces), StageSeconds()),
         peak_worker_bytes=max((piece.peak_bytes for piece in pieces), default=0),
     )
-    return RoundOutcome(total_stats(pieces, snapshot_id, lake.size(snapshot_id)), plan.complete, cost)
+    return RoundOutcome(total_stats(pieces, snapshot_id, written.lake.size(snapshot_id)), plan.complete, cost)
+
+
+def _commit(
+    services: RoundServices, table: TableInfo, written: _Written, limits: PlanLimits, guard: RoundGuard
+) -> tuple[int, _Written]:
+    """Commit what a round has written, and return the lake snapshot, and what it has.
+
+    As long as somebody only rewrites files meanwhile, the deletes by position are written anew and the commit is tried
+    again, with pauses that grow.
+
+    Raises:
+        FlussTieringError: What `commit_round` raises; `LakeRewrittenError` if files were rewritten during each try.
+        _ConflictError: Somebody has changed rows of the lake table.
+    """
+    conflict: FlussTieringError | None = None
+
+    def try_once() -> int:
+        nonlocal written, conflict
+        if conflict is not None:
+            written = _rebased(services, table, written, limits, guard, conflict=conflict)
+        try:
+            return commit_round(services.client, written.lake, written.plan, written.pieces, table=table, guard=guard)
+        except FlussTieringError as error:
+            conflict = error
+            raise
+
+    conflicts = frozenset({ErrorCode.LAKE_CONFLICT})
+    retry = Retry(services.runtime.new_event(), conflicts, _REWRITTEN_FOR_S, runtime=services.runtime)
+    try:
+        return retry(try_once), written
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.LAKE_CONFLICT:
+            raise
+        written.lake.delete_files(written.files)
+        raise LakeRewrittenError(error) from None
+
+
+def _rebased(
+    services: RoundServices,
+    table: TableInfo,
+    written: _Written,
+    limits: PlanLimits,
+    guard: RoundGuard,
+    *,
+    conflict: FlussTieringError,
+) -> _Written:
+    """Return what a round has written for the newest snapshot of the lake table, which has the same rows as its base.
+
+    Raises:
+        FlussTieringError: The reason why the round was lost.
+        _ConflictError: The snapshot has other rows, or the deletes could not be written anew.
+    """
+    try:
+        newer = _on_newer_base(services, table, written, limits, guard)
+    except FlussTieringError as error:
+        logger.info("the deletes of %s could not be written anew: %s", table.path, error.message)
+        newer = None
+    if newer is not None:
+        return newer
+    written.lake.delete_files(written.files)
+    guard.check()
+    by_position = any(file.referenced for file in written.files)
+    raise _ConflictError(conflict, worth_reading_again=by_position or bool(written.plan.read_again))
+
+
+def _on_newer_base(
+    services: RoundServices, table: TableInfo, written: _Written, limits: PlanLimits, guard: RoundGuard
+) -> _Written | None:
+    """Return what a round has written for the newest snapshot; None if that has other rows than the round's base.
+
+    Raises:
+        FlussTieringError: The lake cannot be read or written.
+    """
+    lake = services.catalog.find_table(table)
+    base = written.lake.base()
+    if lake is None or base is None or not lake.only_rewritten_since(base):
+        return None
+    rebased = written.deletes.rebased(lake, written.plan, written.pieces, guard)
+    if rebased is None:
+        return None
+    deletes, places = rebased
+    if not places:
+        return replace(written, lake=lake, deletes=deletes)
+    job = DeleteJob(table, lake.file_writer(), tuple(places.values()), min(len(places), limits.parallelism))
+    wrote = _written(services, lake, job, guard)
+    outdated = [file for place in places.values() for file in place.deletes]
+    lake.delete_files(outdated)
+    pieces = with_deletes(written.pieces, dict(zip(places, wrote, strict=True)), outdated)
+    return replace(written, lake=lake, deletes=deletes, pieces=pieces)
 
 
 def _planned(
@@ -235,11 +347,11 @@ def _read_and_write(
     lake: LakeTable,
     planned: tuple[RoundPlan, PlanLimits],
     guard: RoundGuard,
-) -> tuple[RoundPlan, list[PieceResult]]:
-    """Return the plan of what was read before the time was over, and what each piece of it wrote."""
+) -> _Written:
+    """Read and write the pieces of a plan, as far as the time allows."""
     plan, limits = planned
     if not plan.pieces:
-        return plan, []
+        return _Written(lake, plan, (), PlannedDeletes({}, frozenset()))
     limit_s = time_limit_s(table.descriptor.properties, services.max_round_duration)
     parts = [plan.pieces] if limit_s is None else list(waves(plan, limits))
     # Each job is a part of a wave that the driver can hold the results of.
@@ -285,7 +397,7 @@ def _read_and_write(
     except FlussTieringError:
         lake.delete_files([file for result in results for file in result.files])
         raise
-    return deletes.in_one_commit(after(plan, done)), results
+    return _Written(lake, deletes.in_one_commit(after(plan, done)), results, deletes)
 
 
 def _written(services: RoundServices, lake: LakeTable, job: JobT, guard: RoundGuard) -> list[PieceResult]:

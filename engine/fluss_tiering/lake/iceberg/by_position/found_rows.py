@@ -43,6 +43,10 @@ class FoundRows:
             if first < behind:
                 self._rows.setdefault(location, DeletionVector()).add(matches.positions[first:behind])
 
+    def add_positions(self, location: str, positions: DeletionVector) -> None:
+        """Add rows of one live data file, or of a file that this commit adds."""
+        self._rows.setdefault(location, DeletionVector()).update(positions)
+
     def write(self) -> list[LakeFile]:
         """Write the deletes of those rows that are not deleted yet, and return the files.
 

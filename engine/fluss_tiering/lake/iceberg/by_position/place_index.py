@@ -43,6 +43,8 @@ from fluss_tiering.storage.scratch import temporary_folder
 
 logger = logging.getLogger(__name__)
 
+KEYS_AT_ONCE: Final = 1 << 20
+"""So many keys are looked up at once. They take 16 MB."""
 _MAX_FREE_STATES: Final = 8
 """So many states of a place may be old before they are deleted with what only they name."""
 _KEPT_STATES: Final = 2
@@ -103,6 +105,7 @@ class PlaceIndex:
         self._new = self._resources.enter_context(RunWriter(store, place))
         self._added: dict[str, None] = {}
         self._adopted: list[Run] = []
+        self._kept: set[str] = set()
         self._states: list[StoredState] = []
         self._index: KeyIndex | None = None
         self._beside: KeyIndex | None = None
@@ -130,6 +133,10 @@ class PlaceIndex:
     def adopt(self, runs: Iterable[Run]) -> None:
         """Remember rows of data files that pieces of this round have written, from the runs in which they are noted."""
         self._adopted += runs
+
+    def keep(self, locations: Iterable[str]) -> None:
+        """Keep the rows of this round's data files that an earlier `save` has remembered. `find` leaves them out."""
+        self._kept.update(locations)
 
     def find(self, hashes: Hashes) -> list[Matches]:
         """Return the rows of live data files with these keys, also those that are deleted already.
@@ -219,8 +226,8 @@ class PlaceIndex:
 
     def _save(self, state: int) -> None:
         new = [*self._adopted, *([self._new.close()] if self._added else ())]
-        live = {*self._live, *(location for run in new for location in run.files)}
-        before = self._opened().runs if self._live else ()
+        live = {*self._live, *self._kept, *(location for run in new for location in run.files)}
+        before = self._opened().runs if self._live or self._kept else ()
         runs = live_runs([*before, *new], live)
         if merged := runs_to_merge(runs, live):
             names = {run.name for run in merged}

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 
 from fluss_tiering.lake.iceberg.by_position.found_rows import FoundRows
 from fluss_tiering.lake.iceberg.by_position.noted_keys import KeyNotingWriter, write_noted_deletes
-from fluss_tiering.lake.iceberg.by_position.place_index import PlaceIndex
+from fluss_tiering.lake.iceberg.by_position.place_index import KEYS_AT_ONCE, PlaceIndex
+from fluss_tiering.lake.iceberg.by_position.rebased_deletes import write_rebased_deletes
 from fluss_tiering.lake.iceberg.deletes import DeletePlace
 from fluss_tiering.lake.iceberg.parquet import FilePlace, ParquetFileWriter, ParquetPieceWriter
 from fluss_tiering.lake.key_index import Hashes, IndexStore, Place
 from fluss_tiering.lake.object_store import naming_expired_credentials
-from fluss_tiering.lake.protocol import Int64s, LakeFile, LiveDataFile, NotedPlace, NotingPieceWriter, PieceWriter
-
-_KEYS_AT_ONCE: Final = 1 << 20
-"""So many keys are looked up at once. They take 16 MB."""
+from fluss_tiering.lake.protocol import (
+    Int64s,
+    LakeFile,
+    LiveDataFile,
+    NotedPlace,
+    NotingPieceWriter,
+    PieceWriter,
+    RebasedPlace,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,14 @@ class PositionFileWriter(ParquetFileWriter):
             found = FoundRows(self.format_version, where, place.live)
             return write_noted_deletes(where, index, found, place.pieces, self.base)
 
+    def rebase_deletes(self, place: RebasedPlace, attempt: int) -> Sequence[LakeFile]:
+        """Write deletes anew, for a newer base whose files were rewritten: see `LakeFileWriter`."""
+        self.require_access()
+        where = DeletePlace(self, place.bucket, place.location, attempt, place.partition_values)
+        with self.index_of(where, place.live) as index:
+            found = FoundRows(self.format_version, where, place.live)
+            return write_rebased_deletes(where, index, found, place, self.base)
+
     def index_of(self, place: DeletePlace, live: Sequence[LiveDataFile]) -> PlaceIndex:
         """Return the key index of a place, which has these live data files. The caller closes it."""
         assert self.delete_schema is not None  # noqa: S101 - a log table has no writer of this kind
@@ -126,7 +139,7 @@ class PositionPieceWriter:
         if not self._has_live:
             return
         self._wanted.append(self._index.hashes(keys.columns))
-        if sum(map(len, self._wanted)) >= _KEYS_AT_ONCE:
+        if sum(map(len, self._wanted)) >= KEYS_AT_ONCE:
             self._look_up()
 
     def _look_up(self) -> None:
