@@ -158,7 +158,7 @@ class NoProgress(Closing):
     def step(self, path: TablePath, what: str) -> None:
         return
 
-    def stage(self, path: TablePath, group: str, tasks: int) -> None:
+    def stage(self, path: TablePath, group: str, tasks: int, pieces: object) -> None:
         return
 
     def done(self, result: TableResult) -> None:

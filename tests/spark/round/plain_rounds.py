@@ -46,7 +46,7 @@ class Told(Closing):
     def step(self, path: TablePath, what: str) -> None:
         self.steps.append(f"{path}: {what}")
 
-    def stage(self, path: TablePath, group: str, tasks: int) -> None:
+    def stage(self, path: TablePath, group: str, tasks: int, pieces: object) -> None:
         self.stages.append((f"{path}: {group}", tasks))
 
     def done(self, result: TableResult) -> None:
