@@ -191,7 +191,8 @@ def test_rows_of_a_dropped_partition_that_was_made_again_are_explained(tiering: 
     assert "k 1, day mon: extra (0 in the table, 1 in the lake)" in told
     assert "Rows that are only in the lake may be those of a dropped partition" in told
 
-    tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows.set_column(1, "day", [["tue"] * 2])])
+    rows = rows.set_column(1, "day", [["tue"] * 2])
+    assert sum(tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows])) == 2
     tiering.client.drop_partition(table.path, ["tue"], drop_untiered=True)
     run("verify", str(table.path), "--server", tiering.target)
     told = " ".join(capsys.readouterr().err.split())
