@@ -118,7 +118,7 @@ def _calls(client: TieringClient, turns: _Turns, port: int, table_ids: list[int]
             "more", _HOUR_MS, dict.fromkeys(_keyed(client, pinned)[:10_000], 0)
         ),
         "drop that lease": lambda: client.drop_lease("more"),
-        "drop a table": lambda: client.drop_table(paths[9]),
+        "drop a table": lambda: client.drop_table(paths[9], drop_untiered=True),
     }
     for work, call in calls.items():
         turns.figure("before")
