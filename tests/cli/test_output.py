@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,14 @@ def test_no_locale_makes_a_command_fail(arguments, locale, server, command):
     )
     assert b"Traceback" not in ended.stderr
     assert ended.returncode == (0 if arguments[1] == "list" else 2)
+
+
+def test_a_terminal_shows_for_how_long_a_step_goes_on(monkeypatch):  # E36
+    for is_terminal in (True, False):
+        console = Console(file=StringIO(), width=80, force_terminal=is_terminal, color_system=None)
+        monkeypatch.setattr(output, "error_console", console)
+        with output.busy("db.t: comparing …"):
+            pass
+        shown = console.file.getvalue()
+        assert "db.t: comparing …" in shown
+        assert ("0:00:00" in shown) is is_terminal
