@@ -76,4 +76,4 @@ def test_the_dag_fails_with_the_tables_that_are_parked_and_not_with_interrupted_
         assert f"- {parked} is parked after 10 failures in a row: no space left" in str(error.value)
         assert interrupted not in str(error.value)
     finally:
-        client.drop_table(TablePath.parse(parked))
+        client.drop_table(TablePath.parse(parked), drop_untiered=True)

@@ -139,7 +139,7 @@ def test_a_cleared_acquire_of_a_table_that_was_made_anew_asks_to_clear_the_submi
     assert acquire.execute(found) == first
     path = TablePath.parse(table)
     (info,) = client.get_tables([path])
-    client.drop_table(path)
+    client.drop_table(path, drop_untiered=True)
     client.create_table(path, info.descriptor)
     with pytest.raises(AirflowFailException, match=rf"^Nothing would tier {table}: .*Clear the submit task"):
         acquire.execute(found)

@@ -92,7 +92,7 @@ def test_a_round_whose_table_was_dropped_before_the_stream_began_stops(
     client: TieringClient, keepalive: KeepAlive
 ) -> None:  # D66
     dropped, goes_on, tables = rounds(client, keepalive)
-    client.drop_table(dropped.table.path)
+    client.drop_table(dropped.table.path, drop_untiered=True)
     with StatusStream(client, tables, keepalive.hear):
         assert_stopped(dropped)
     goes_on.guard.check()
@@ -102,7 +102,7 @@ def test_a_dropped_table_takes_the_news_from_no_other(client: TieringClient, kee
     dropped, ends, tables = rounds(client, keepalive)
     never = [new_path(), new_table(client, properties={"table.datalake.enabled": "false"}).path]
     with StatusStream(client, [*never, *tables], keepalive.hear):
-        client.drop_table(dropped.table.path)
+        client.drop_table(dropped.table.path, drop_untiered=True)
         assert_stopped(dropped)
         cancel(client, ends)
         assert_stopped(ends)

@@ -57,7 +57,7 @@ def test_a_dag_starts_when_its_table_was_tiered_and_learns_of_the_round(stack):
                 "files": 1,
             }
     finally:
-        stack.client.drop_table(path)
+        stack.client.drop_table(path, drop_untiered=True)
 
 
 @pytest.mark.long

@@ -56,7 +56,7 @@ def table(request: pytest.FixtureRequest, cluster: Tiering) -> Iterator[TableInf
     options = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
     made = cluster.client.create_table(new_path(), TableDescriptor(COLUMNS, num_buckets=2, properties=options, **key))
     yield made
-    cluster.client.drop_table(made.path)
+    cluster.client.drop_table(made.path, drop_untiered=True)
 
 
 def add(fluss: FlussClient, table: TableInfo, name: str, kind: str) -> TableInfo:
