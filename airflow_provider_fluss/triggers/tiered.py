@@ -106,14 +106,22 @@ class FlussTableTieredTrigger(BaseEventTrigger):
 
     async def _remembered(self) -> int | None:
         """Return when the table of the last event was tiered, or None if this is the first watch."""
-        store = getattr(self, "asset_state_store", None)
-        value = None if store is None else await store.aget(self._key)
-        return value if isinstance(value, int) else None
+        values = [await store.aget(self._key) for store in self._stores()]
+        # If a write reached only some of the assets, a round becomes two events rather than none.
+        return min((value for value in values if isinstance(value, int)), default=None)
 
     async def _remember(self, tiered_time: int) -> None:
-        store = getattr(self, "asset_state_store", None)
-        if store is not None:
+        for store in self._stores():
             await store.aset(self._key, tiered_time)
+
+    def _stores(self) -> list[Any]:
+        """Return what Airflow keeps for each asset of this trigger. Watchers with the same arguments share one trigger.
+
+        Airflow's own accessor refuses to read or write if there are several assets, and the trigger does not know their
+        names, by which it could ask for them.
+        """
+        store = getattr(self, "asset_state_store", None)
+        return [each for kind in ("_by_name", "_by_uri") for each in getattr(store, kind, {}).values()]
 
     @property
     def _key(self) -> str:

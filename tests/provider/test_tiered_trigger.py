@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 from airflow.sdk import Asset, AssetWatcher
+from airflow.sdk.exceptions import ErrorType
+from airflow.sdk.execution_time import comms, task_runner
+from airflow.sdk.execution_time import context as execution_context
 from provider_support import Server
 
 from airflow_provider_fluss.triggers.tiered import FlussTableTieredTrigger
@@ -20,6 +24,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.values: dict[str, object] = {}
+        self._by_name = {"orders": self}
 
     async def aget(self, key: str, default: object = None) -> object:
         return self.values.get(key, default)
@@ -122,6 +127,39 @@ async def test_a_round_while_the_triggerer_was_down_is_an_event_of_the_next_watc
     async with watching(make(table, memory)) as payloads:
         tier(table, TieringStats(1, 100, 1, 11))
         assert (await next_of(payloads))["lake_snapshot_id"] == 11
+
+
+@pytest.mark.skipif(
+    not hasattr(execution_context, "AssetStateStoreAccessors"), reason="this Airflow keeps nothing with assets"
+)
+async def test_assets_that_share_a_trigger_all_get_its_events(monkeypatch, new_table, tier):  # E10
+    table, memory = new_table(), Memory()
+
+    async def answer(message: comms.ToSupervisor) -> object:
+        key = f"{message.name}/{message.key}"
+        if isinstance(message, comms.SetAssetStateStoreByName):
+            return await memory.aset(key, message.value)
+        if (value := await memory.aget(key)) is None:
+            return comms.ErrorResponse(error=ErrorType.ASSET_STORE_NOT_FOUND)
+        return comms.AssetStateStoreResult(value=value)
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(asend=answer), raising=False)
+
+    def shared() -> FlussTableTieredTrigger:
+        trigger = make(table)
+        inlets = [Asset("one"), Asset("two")]
+        trigger.asset_state_store = execution_context.AssetStateStoreAccessors(inlets=inlets)
+        return trigger
+
+    async with watching(shared()):
+        await known(memory)
+    tier(table, TieringStats(1, 100, 1, 10))
+    # An asset that was added since then remembers nothing.
+    del memory.values[next(key for key in memory.values if key.startswith("two/"))]
+    for snapshot in (10, 11):
+        async with watching(shared()) as payloads:
+            assert (await next_of(payloads))["lake_snapshot_id"] == snapshot
+            tier(table, TieringStats(1, 100, 1, snapshot + 1))
 
 
 async def test_empty_rounds_do_not_hide_the_rounds_with_rows_before_them(new_table, acquire, driver, tier):

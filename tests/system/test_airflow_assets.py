@@ -13,7 +13,7 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
-DAG = "starts_when_tiered"
+DAGS = ("starts_when_tiered", "also_starts_when_tiered")
 RUN_SECONDS = 120
 
 
@@ -26,9 +26,10 @@ def tier(stack, path: TablePath, stats: TieringStats) -> int:
 
 
 @pytest.mark.long
-def test_a_dag_starts_when_its_table_was_tiered_and_learns_of_the_round(stack):
+def test_a_dag_of_each_asset_starts_when_its_table_was_tiered_and_learns_of_the_round(stack):  # E10
     path = TablePath("system", "watched")
-    stack.airflow.wait_for_dag(DAG)
+    for dag_id in DAGS:
+        stack.airflow.wait_for_dag(dag_id)
     stack.client.create_table(
         path,
         TableDescriptor((Column("id", DataType.parse("BIGINT")),), properties={"table.datalake.enabled": "true"}),
@@ -40,22 +41,23 @@ def test_a_dag_starts_when_its_table_was_tiered_and_learns_of_the_round(stack):
             # Nothing tells from outside when the triggerer watches, so there is a round until one is seen.
             epochs.append(tier(stack, path, TieringStats(5, 500, 1, 40 + len(epochs))))
             time.sleep(2)
-            return bool(stack.airflow.run_ids(DAG))
+            return all(stack.airflow.run_ids(dag_id) for dag_id in DAGS)
 
         wait_until(starts, RUN_SECONDS)
-        run = stack.airflow.run_ids(DAG)[0]
-        assert stack.airflow.wait_for_run(DAG, run, RUN_SECONDS) == "success"
-        for payload in stack.airflow.xcom(DAG, run, "seen"):
-            # The triggerer may look after several rounds.
-            assert payload.pop("rounds") >= 1
-            assert payload == {
-                "table": "system.watched",
-                "tiering_epoch": payload["tiering_epoch"],
-                "lake_snapshot_id": 40 + epochs.index(payload["tiering_epoch"]),
-                "rows": 5,
-                "bytes": 500,
-                "files": 1,
-            }
+        for dag_id in DAGS:
+            run = stack.airflow.run_ids(dag_id)[0]
+            assert stack.airflow.wait_for_run(dag_id, run, RUN_SECONDS) == "success"
+            for payload in stack.airflow.xcom(dag_id, run, "seen"):
+                # The triggerer may look after several rounds.
+                assert payload.pop("rounds") >= 1
+                assert payload == {
+                    "table": "system.watched",
+                    "tiering_epoch": payload["tiering_epoch"],
+                    "lake_snapshot_id": 40 + epochs.index(payload["tiering_epoch"]),
+                    "rows": 5,
+                    "bytes": 500,
+                    "files": 1,
+                }
     finally:
         stack.client.drop_table(path, drop_untiered=True)
 

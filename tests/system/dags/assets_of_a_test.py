@@ -14,6 +14,8 @@ from airflow_provider_fluss.triggers.tiered import FlussTableTieredTrigger
 
 WATCHED = create_asset("system.watched", server="tiering.example")
 WATCHED.watchers.append(AssetWatcher(name="tiered", trigger=FlussTableTieredTrigger("system.watched", retry_seconds=1)))
+ALSO_WATCHED = create_asset("system.watched", server="another-name-of-tiering.example")
+ALSO_WATCHED.watchers.extend(WATCHED.watchers)
 TIERED = AssetAlias("tiered_in_a_test")
 
 
@@ -22,6 +24,15 @@ def starts_when_tiered() -> None:
     @task
     def seen(triggering_asset_events: Any = None) -> list[dict[str, Any]]:
         return [event.extra["payload"] for event in triggering_asset_events[WATCHED]]
+
+    seen()
+
+
+@dag(schedule=[ALSO_WATCHED])
+def also_starts_when_tiered() -> None:
+    @task
+    def seen(triggering_asset_events: Any = None) -> list[dict[str, Any]]:
+        return [event.extra["payload"] for event in triggering_asset_events[ALSO_WATCHED]]
 
     seen()
 
@@ -52,5 +63,6 @@ def starts_when_told() -> None:
 
 
 starts_when_tiered()
+also_starts_when_tiered()
 tells_what_it_tiered()
 starts_when_told()
