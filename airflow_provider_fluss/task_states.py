@@ -83,6 +83,13 @@ def task_states(dag_id: str, run_id: str, *task_ids: str) -> dict[str, str | Non
     return found
 
 
+def runs_alone() -> bool:
+    """Return whether no other task of the DAG run can run before this one has ended, as in `airflow dags test`."""
+    from airflow.sdk.execution_time import supervisor, task_runner  # noqa: PLC0415
+
+    return isinstance(getattr(task_runner, "SUPERVISOR_COMMS", None), supervisor.InProcessSupervisorComms)
+
+
 def within(seconds: float, action: Callable[[], None], log: Logger | logging.Logger, what: str) -> None:
     """Run an action in a thread, wait for it no longer than this, and log an error instead of raising it.
 

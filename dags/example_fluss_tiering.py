@@ -88,7 +88,6 @@ def fluss_tiering() -> None:
             lease=acquire.output,
             submit_task_id=submit.task_id,
             timeout=timedelta(hours=6),
-            deferrable=True,
         )
         release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
         acquire >> [submit, wait] >> release.as_teardown(setups=acquire, on_failure_fail_dagrun=True)

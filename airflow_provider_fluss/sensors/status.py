@@ -15,7 +15,6 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
-    conf,
 )
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
@@ -27,7 +26,7 @@ from airflow_provider_fluss.links import LakeTieringLink, store_table_link
 from airflow_provider_fluss.outage_timer import OutageTimer
 from airflow_provider_fluss.outcome import Judgement, Verdict, judge, named
 from airflow_provider_fluss.submit_task import MAY_SUBMIT, SubmitTask
-from airflow_provider_fluss.task_states import KILL_SECONDS, MARKED, TaskInstanceKey, within
+from airflow_provider_fluss.task_states import KILL_SECONDS, MARKED, TaskInstanceKey, runs_alone, within
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
 from fluss_tiering.model.errors import FlussTieringError
 
@@ -58,9 +57,8 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
             another try, and does not see that the submit task was killed.
         claim_timeout: The time in seconds after the success of the submit task in which the application must claim its
             tables. In cluster deploy mode the application may start after the submit task has ended.
-        deferrable: Whether the sensor waits in the triggerer. The default is Airflow's setting
-            `operators.default_deferrable`. If it is False, the sensor pokes in a worker, or is rescheduled if `mode` is
-            `reschedule`.
+        deferrable: Whether the sensor waits in the triggerer. By default it does, unless `mode` is `reschedule`. If it
+            is False, the sensor pokes in a worker, whose slot the submit task cannot have meanwhile.
         poke_interval: The time in seconds between two polls. One poll covers all tables. Use 30 or more, and `retries`,
             if `mode` is `reschedule`: Airflow's scheduler can fail a task that it reschedules often.
         unavailable_timeout: The time in seconds for which the sensor waits for an unavailable server.
@@ -78,7 +76,7 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
         lease: object,
         submit_task_id: str | None = None,
         claim_timeout: timedelta | float = 600,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        deferrable: bool | None = None,
         poke_interval: timedelta | float = 10,
         unavailable_timeout: timedelta | float = 300,
         **kwargs: Any,
@@ -86,7 +84,7 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
         super().__init__(poke_interval=poke_interval, **kwargs)
         self.lease = lease
         self.submit_task_id = submit_task_id
-        self.deferrable = deferrable
+        self.deferrable = not self.reschedule if deferrable is None else deferrable
         self.claim_timeout = _seconds(claim_timeout)
         self.unavailable_timeout = _seconds(unavailable_timeout)
         self._outage = OutageTimer(self.unavailable_timeout)
@@ -109,6 +107,9 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
         self._key = TaskInstanceKey.of(context["ti"])
         if self.submit_task_id is not None:
             self._submit = SubmitTask(replace(self._key, task_id=self.submit_task_id), self.claim_timeout)
+        if runs_alone():
+            # A deferred sensor would run its trigger here, before the submit task.
+            self.deferrable, self.mode = False, "reschedule"
         if not self.deferrable:
             try:
                 return super().execute(context)

@@ -23,6 +23,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow.providers.openlineage.extractors.manager import ExtractorManager
 from airflow.sdk import DAG, AssetAlias, TaskInstanceState
 from airflow.sdk.bases.operator import TriggerFailureReason
+from airflow.sdk.execution_time import supervisor, task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
@@ -138,6 +139,33 @@ def test_a_rescheduled_sensor_gives_its_worker_back(new_table, acquire, driver, 
         wait(lease, mode="reschedule", poke_interval=60)
     driver.tier(lease, table)
     (ended,) = wait(lease, mode="reschedule", poke_interval=60)
+    assert ended["status"] == "Tiered"
+
+
+def test_no_default_holds_a_slot(lease):  # E11
+    def sensor(**arguments: object) -> FlussTieringStatusSensor:
+        return FlussTieringStatusSensor(task_id="wait", lease=lease, **arguments)
+
+    assert sensor().deferrable
+    # Airflows without a triggerer have this mode.
+    assert not sensor(mode="reschedule").deferrable
+    assert sensor(mode="reschedule", deferrable=True).deferrable
+    assert not sensor(deferrable=False).deferrable
+
+
+@pytest.mark.parametrize("arguments", [{}, {"deferrable": False}, {"submit_task_id": None}], ids=str)
+def test_it_makes_room_if_tasks_run_one_after_the_other(  # E12
+    monkeypatch, new_table, acquire, driver, context, arguments
+):
+    table = new_table()
+    lease = acquire(table)
+    alone = supervisor.InProcessSupervisorComms(supervisor=None)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", alone, raising=False)
+    sensor = FlussTieringStatusSensor(task_id="wait", lease=lease, **{"submit_task_id": "submit", **arguments})
+    with pytest.raises(AirflowRescheduleException):
+        sensor.execute(context("wait"))
+    driver.tier(lease, table)
+    (ended,) = sensor.execute(context("wait"))
     assert ended["status"] == "Tiered"
 
 

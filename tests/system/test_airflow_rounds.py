@@ -108,6 +108,13 @@ def test_a_submit_killed_on_its_last_try_ends_the_waiting_and_leaves_no_lease(st
     assert stack.client.list_leases(lease["lease_id"]) == []
 
 
+def test_the_sensor_leaves_the_only_slot_to_its_submit(stack, new_table):  # E11
+    run = start(stack, "takes_one_slot", new_table())
+    assert stack.airflow.wait_for_run("takes_one_slot", run, RUN_SECONDS) == "success"
+    (outcome,) = stack.airflow.xcom("takes_one_slot", run, "wait")
+    assert outcome["status"] == "Tiered"
+
+
 def test_a_failed_tasks_callback_releases_its_lease(stack, new_table):
     run = start(stack, "task_callback_without_teardown", new_table())
     assert stack.airflow.wait_for_run("task_callback_without_teardown", run, RUN_SECONDS) == "failed"

@@ -13,12 +13,15 @@ from airflow.sdk import Context, dag, task
 
 from airflow_provider_fluss import callbacks
 from airflow_provider_fluss.callbacks import release_lease_on_failure
+from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.operators.lease import (
     FlussAcquireKvSnapshotLeaseOperator,
     FlussReleaseKvSnapshotLeaseOperator,
 )
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import HeartbeatEntry
 
 PARAMS = {"tables": []}
 TABLES = "{{ params.tables }}"
@@ -83,6 +86,26 @@ def killed_with_spark() -> None:
     acquire >> [submit, wait] >> release.as_teardown(setups=acquire)
 
 
+@dag(schedule=None, params=PARAMS, render_template_as_native_obj=True, max_active_tasks=1)
+def takes_one_slot() -> None:
+    acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=TABLES)
+
+    @task(retries=1, retry_delay=timedelta(seconds=1))
+    def submit(lease: dict[str, Any], ti: Any = None) -> None:
+        if ti.try_number == 1:
+            raise RuntimeError("injected fault")
+        with FlussHook(lease["fluss_conn_id"]).get_client() as client:
+            paths = [TablePath.parse(table) for table in lease["tables"]]
+            claims = client.claim_tables(paths, lease["lease_id"], lease["attempt_token"], "a test")
+            client.heartbeat(finished=[HeartbeatEntry(each.table_id, each.tiering_epoch) for each in claims])
+
+    work = submit(acquire.output)
+    # It gets the slot first.
+    wait = FlussTieringStatusSensor(task_id="wait", lease=acquire.output, submit_task_id="submit", priority_weight=100)
+    release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
+    acquire >> [work, wait] >> release.as_teardown(setups=acquire, on_failure_fail_dagrun=True)
+
+
 @dag(schedule=None, params=PARAMS, render_template_as_native_obj=True)
 def task_callback_without_teardown() -> None:
     acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=TABLES)
@@ -119,5 +142,6 @@ waits_for_round()
 retried()
 killed()
 killed_with_spark()
+takes_one_slot()
 task_callback_without_teardown()
 dag_callback_without_teardown()
