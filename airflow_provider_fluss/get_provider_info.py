@@ -62,6 +62,16 @@ def get_provider_info() -> dict[str, Any]:
                     "tls_ca": _path("Authority", "Certificates of the server's authority in PEM"),
                     "tls_cert": _path("Client certificate", "Certificate in PEM, for a server that asks for one"),
                     "tls_key": _path("Client key", "Key of the client certificate in PEM"),
+                    "driver_server": {
+                        "label": "Server for drivers on a cluster",
+                        "description": "HOST:PORT of the server for Spark's drivers on a cluster, if it is another one",
+                        "schema": {"type": ["string", "null"]},
+                    },
+                    "driver_token_file": {
+                        "label": "Token file of drivers on a cluster",
+                        "description": "File with the token. A path on each machine that may run such a driver",
+                        "schema": {"type": ["string", "null"], "pattern": "^(/.*)?$"},
+                    },
                     "allow_insecure": _flag("Allow insecure", "Whether the token may be sent without TLS"),
                 },
             }

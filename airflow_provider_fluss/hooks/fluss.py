@@ -13,7 +13,13 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.sdk import BaseHook
 from asgiref.sync import sync_to_async
 
-from airflow_provider_fluss.hooks.security import ConnectionSecurity, extra_of, trouble
+from airflow_provider_fluss.hooks.security import (
+    DRIVER_SERVER,
+    ConnectionSecurity,
+    extra_of,
+    remote_environment,
+    trouble,
+)
 from airflow_provider_fluss.hooks.shared_client import shared_client
 from airflow_provider_fluss.lease import DEFAULT_CONN_ID
 from airflow_provider_fluss.missing_connection import (
@@ -49,7 +55,8 @@ class FlussHook(BaseHook):
     The host and the port of the connection are those of the server. The extra of the connection may hold `timeout`, the
     deadline of each call in seconds, which is at most a day. The password is a token for the server. The extra may hold
     `token_file` in its place, `tls`, `tls_ca`, `tls_cert`, `tls_key` and `allow_insecure`. A connection without any of
-    these uses the credentials of the environment (`FLUSS_TIERING_TOKEN_FILE` and so on).
+    these uses the credentials of the environment (`FLUSS_TIERING_TOKEN_FILE` and so on). For Spark's drivers on a
+    cluster, the extra may hold another address of the server, `driver_server`, and a `driver_token_file`.
 
     Each of the methods that ask the server makes a client of its own and closes it. Use `get_client` for many calls,
     and for calls that have no method here. Those methods raise FlussTieringError with the code UNAVAILABLE if the
@@ -88,6 +95,25 @@ class FlussHook(BaseHook):
             UnusableConnectionError: A field is wrong. The message names it.
         """
         return ConnectionSecurity.of(self._connection())
+
+    def get_driver_address(self) -> str:
+        """Return the address for a driver on another machine: `driver_server` of the extra, or else that of the server.
+
+        Raises:
+            UnreachableConnectionError: Airflow cannot look the connection up at present.
+            ValueError: The connection is not usable. The message names the connection and says what is wrong.
+        """
+        connection = self._connection()
+        return _driver_server(connection) or _address(connection)
+
+    def get_driver_environment(self) -> dict[str, str]:
+        """Return the variables that give a driver on another machine its credentials. They hold no token.
+
+        Raises:
+            UnreachableConnectionError: Airflow cannot look the connection up at present.
+            UnusableConnectionError: A field is wrong, or such a driver cannot have the token. The message names it.
+        """
+        return remote_environment(self._connection())
 
     def get_client(self) -> TieringClient:
         """Return a client of the server. Close it, or use it as a context manager.
@@ -285,6 +311,21 @@ def _address(connection: Connection) -> str:
             f"{DEFAULT_PORT}."
         )
     return f"{_host(connection)}:{port}"
+
+
+def _driver_server(connection: Connection) -> str | None:
+    from fluss_tiering.client.target import Target  # noqa: PLC0415 - gRPC is not needed to parse a DAG
+
+    server = extra_of(connection).get(DRIVER_SERVER)
+    if server in (None, ""):
+        return None
+    try:
+        Target.parse(server)
+    except FlussTieringError as error:
+        raise UnusableConnectionError(
+            f"Connection {connection.conn_id!r} has a wrong {DRIVER_SERVER} in its extra ({error.message})"
+        ) from None
+    return str(server)
 
 
 def _security(connection: Connection) -> ClientSecurity | None:

@@ -24,6 +24,9 @@ _PATHS: Final = {
     "tls_key": "FLUSS_TIERING_TLS_KEY",
 }
 """The fields of the extra that hold paths, and the variables of the client that mean the same."""
+_DRIVER_TOKEN_FILE: Final = "driver_token_file"  # noqa: S105 - the name of a field
+DRIVER_SERVER: Final = "driver_server"
+"""The field of the extra with the address of the server for a driver on another machine."""
 _FLAGS: Final = {"tls": "FLUSS_TIERING_TLS", "allow_insecure": "FLUSS_TIERING_ALLOW_INSECURE"}
 
 
@@ -120,20 +123,26 @@ class ConnectionSecurity:
         file.write_text(self.token)
         return {**self.environment(), _PATHS["token_file"]: str(file)}
 
-    def remote_environment(self) -> dict[str, str]:
-        """Return the variables for a driver on another machine, which are the paths and flags that are set.
 
-        Raises:
-            UnusableConnectionError: The token is in the password, from which it could reach such a driver only where
-                others can read it.
-        """
-        if self.token is not None:
-            raise UnusableConnectionError(
-                f"Connection {self.conn_id!r} has a token as its password, which cannot be given to a driver on the "
-                "cluster: everybody who sees Spark's settings could read it. Remove the password, and use token_file "
-                "with a file that the driver's machine has."
-            )
-        return {name: value for name, value in self.environment().items() if value}
+def remote_environment(connection: Connection) -> dict[str, str]:
+    """Return the variables for a driver on another machine, which are the paths and flags that are set.
+
+    Raises:
+        UnusableConnectionError: A field is wrong, or the token is in the password alone, from which it could reach such
+            a driver only where others can read it.
+    """
+    security = ConnectionSecurity.of(connection)
+    token_file = _path(_Wrong(connection.conn_id), _DRIVER_TOKEN_FILE, extra_of(connection).get(_DRIVER_TOKEN_FILE))
+    if security is not None and security.token is not None and token_file is None:
+        raise UnusableConnectionError(
+            f"Connection {connection.conn_id!r} has a token as its password, which cannot be given to a driver on the "
+            "cluster: everybody who sees Spark's settings could read it. Add driver_token_file to its extra, with a "
+            "file with a token that the driver's machine has."
+        )
+    variables = {} if security is None else security.environment()
+    if token_file is not None:
+        variables[_PATHS["token_file"]] = token_file
+    return {name: value for name, value in variables.items() if value}
 
 
 def extra_of(connection: Connection) -> Mapping[str, Any]:
@@ -196,7 +205,7 @@ def _check_names(wrong: _Wrong, extra: Mapping[str, Any]) -> None:
     """Refuse a key that is nearly one of ours. Without it, a connection would lack what the key was meant to give."""
     from fluss_tiering.client.misspelled import meant  # noqa: PLC0415 - not needed to parse a DAG
 
-    known = {*_PATHS, *_FLAGS, "timeout"}
+    known = {*_PATHS, *_FLAGS, _DRIVER_TOKEN_FILE, DRIVER_SERVER, "timeout"}
     for name in extra:
         if name not in known and (near := meant(name, known)) is not None:
             raise wrong(f"{name!r} in its extra", f"{near!r}")

@@ -40,6 +40,9 @@ _QUIET: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?:DEBUG|INFO|
 _TEXTS: Final = ("files", "py_files", "jars", "packages", "exclude_packages", "repositories", "name")
 """Arguments of `SparkSubmitOperator` that are texts."""
 
+_WITHOUT_PYTHON_DRIVERS: Final = ("spark://", "local")
+"""How masters begin with which Spark refuses deploy mode cluster for applications in Python."""
+
 DEFAULT_SPARK_CONN_ID: Final = "spark_default"
 
 
@@ -74,7 +77,8 @@ class EngineSubmitOperator(SparkSubmitOperator):
             # As an argument it would be warned of below Airflow 3.3.
             self.durable = False
         self.conn_id = conn_id
-        self._local_security: ConnectionSecurity | None = None
+        self._in_cluster = False
+        self._security: ConnectionSecurity | None = None
         self._driver_environment: dict[str, str] = {}
 
     def prepare(self, application: Path, arguments: Sequence[str], fluss_conn_id: str) -> None:
@@ -90,27 +94,27 @@ class EngineSubmitOperator(SparkSubmitOperator):
 
         Raises:
             UnreachableConnectionError: Airflow cannot look a connection up at present.
-            AirflowFailException: The Spark connection is not defined, Spark is not installed here, or the credentials
-                of the server cannot be given to a driver on the cluster.
+            AirflowFailException: The Spark connection is not defined, Spark is not installed here, has no deploy mode
+                cluster for Python with this master, or the credentials of the server cannot be given to a driver on
+                the cluster.
         """
         from fluss_tiering.spark import submit  # noqa: PLC0415
 
-        connection = self._require_spark()
-        in_cluster = self._deploys_to_cluster(connection)
-        security = FlussHook(fluss_conn_id).get_security()
-        if security is not None and in_cluster:
+        self._in_cluster = self._deploys_to_cluster()
+        hook = FlussHook(fluss_conn_id)
+        if self._in_cluster:
             # On the command line, where Spark's provider puts these, are paths only.
-            self.env_vars = {**(self.env_vars or {}), **security.remote_environment()} or None
-        self._local_security = None if in_cluster else security
+            self.env_vars = {**(self.env_vars or {}), **hook.get_driver_environment()} or None
+        self._security = hook.get_security()
         self._conn_id = self.conn_id
         self.application = str(application)
         self.application_args = list(arguments)
-        if self.py_files is None and in_cluster:
+        if self.py_files is None and self._in_cluster:
             # The driver runs on the cluster, too. The folder lasts as long as this operator.
             self._archive_folder = tempfile.TemporaryDirectory(prefix="fluss-tiering-")
             self.py_files = str(submit.make_archive(Path(self._archive_folder.name)))
-        needed = {**_DEFAULTS, **submit.spark_conf()}
-        if in_cluster:
+        needed = {**_DEFAULTS, **submit.spark_conf(driver_is_here=not self._in_cluster)}
+        if self._in_cluster:
             needed |= _named_task(os.environ)
         given: dict[str, Any] = self.conf or {}
         lists = {"spark.jars": self.jars, "spark.jars.packages": self.packages}
@@ -122,11 +126,12 @@ class EngineSubmitOperator(SparkSubmitOperator):
     def submit(self, context: Context) -> None:
         """Run `spark-submit` for what `prepare` has set. A driver on this machine finds its credentials in files."""
         with tempfile.TemporaryDirectory(prefix="fluss-tiering-") as folder:
-            if self._local_security is not None:
-                variable = f"AIRFLOW_CONN_{self._local_security.conn_id.upper()}"
+            if self._security is not None:
+                variable = f"AIRFLOW_CONN_{self._security.conn_id.upper()}"
                 # Airflow may have read the connection, with its token, from there.
-                hidden = {variable: ""} if variable in os.environ else {}
-                self._driver_environment = {**hidden, **self._local_security.driver_environment(Path(folder))}
+                self._driver_environment = {variable: ""} if variable in os.environ else {}
+                if not self._in_cluster:
+                    self._driver_environment |= self._security.driver_environment(Path(folder))
             super().execute(context)
 
     def _get_hook(self) -> SparkSubmitHook:
@@ -160,10 +165,33 @@ class EngineSubmitOperator(SparkSubmitOperator):
             if value is not None and not isinstance(value, str):
                 raise WrongArgumentError(f"{name} is {shown(value)}: expected a text, with commas between several")
 
-    def _deploys_to_cluster(self, connection: Connection) -> bool:
-        """Return whether the driver runs on the cluster. As in Spark, an option goes before a setting."""
+    def server_address(self, fluss_conn_id: str) -> str:
+        """Return the address at which the driver finds the tiering server.
+
+        Raises:
+            UnreachableConnectionError: Airflow cannot look a connection up at present.
+            AirflowFailException: See `prepare`.
+        """
+        hook = FlussHook(fluss_conn_id)
+        return hook.get_driver_address() if self._deploys_to_cluster() else hook.get_address()
+
+    def _deploys_to_cluster(self) -> bool:
+        """Return whether the driver runs on the cluster. As in Spark, an option goes before a setting.
+
+        Raises:
+            AirflowFailException: Spark would refuse to run a driver in Python there.
+        """
+        connection = self._require_spark()
         option = self._deploy_mode or connection.extra_dejson.get("deploy-mode")
-        return (option or (self.conf or {}).get("spark.submit.deployMode")) == "cluster"
+        if (option or (self.conf or {}).get("spark.submit.deployMode")) != "cluster":
+            return False
+        master = _master(connection)
+        if master.startswith(_WITHOUT_PYTHON_DRIVERS):
+            raise AirflowFailException(
+                f"Spark runs no Python driver in deploy mode cluster with the master {master!r}: expected YARN or "
+                f"Kubernetes. Set deploy mode client for Spark connection {self.conn_id!r}"
+            )
+        return True
 
     def _require_spark(self) -> Connection:
         try:
@@ -189,6 +217,13 @@ def _named_task(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         f"{prefix}.{name}": environment[name] for prefix in prefixes for name in TASK_VARIABLES if name in environment
     }
+
+
+def _master(connection: Connection) -> str:
+    """Return the master that Spark's provider makes of a connection, without its port."""
+    host = connection.host or ""
+    is_whole = connection.conn_type == "spark" and host and ("://" in host or not connection.port)
+    return host if is_whole else f"{connection.conn_type}://{host}"
 
 
 def spark_cause(error: Exception) -> str:

@@ -109,7 +109,7 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
 
     def _checked_options(self) -> MaintenanceOptions:
         tables = self._paths()
-        server = FlussHook(self.fluss_conn_id).get_address()
+        server = self.server_address(self.fluss_conn_id)
         try:
             return self.options(server, tables)
         except FlussTieringError as error:

@@ -172,14 +172,14 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         if self._ti is not None:
             self._ti.xcom_push(key=SparkUiLink().xcom_key, value=address)
 
-    def _submit(self, context: Context, tables: Sequence[TablePath], values: Mapping[str, Any]) -> None:
+    def _prepare(self, tables: Sequence[TablePath], values: Mapping[str, Any]) -> None:
         from fluss_tiering.spark import submit  # noqa: PLC0415
         from fluss_tiering.spark.options import TierOptions  # noqa: PLC0415
 
         lease = self._held()
         try:
             options = TierOptions(
-                server=FlussHook(lease.fluss_conn_id).get_address(),
+                server=self.server_address(lease.fluss_conn_id),
                 tables=tuple(tables),
                 lease_id=lease.lease_id,
                 attempt_token=lease.attempt_token,
@@ -189,8 +189,11 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             )
         except FlussTieringError as error:
             raise AirflowFailException(error.message) from None
+        self.prepare(submit.APPLICATION, submit.application_arguments(options), lease.fluss_conn_id)
+
+    def _submit(self, context: Context, tables: Sequence[TablePath], values: Mapping[str, Any]) -> None:
         try:
-            self.prepare(submit.APPLICATION, submit.application_arguments(options), lease.fluss_conn_id)
+            self._prepare(tables, values)
         except AirflowFailException as error:
             self._cancel(f"task {self.task_id} failed: {error}")
             raise

@@ -154,12 +154,12 @@ def test_a_driver_on_the_cluster_gets_paths_and_no_token(guarded, recorded, cont
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(yarn))
     seen = recorded("")
     lease = acquire(TABLE)
-    with pytest.raises(AirflowFailException, match="use token_file with a file that the driver's machine has") as error:
+    with pytest.raises(AirflowFailException, match="Add driver_token_file to its extra, with a file") as error:
         FlussTieringSparkOperator(task_id="submit", lease=lease).execute(context("submit"))
     assert secret_of(guarded.tokens["tierer"]) not in str(error.value)
     with pytest.raises(FileNotFoundError):
         seen()
-    with pytest.raises(AirflowFailException, match="use token_file"):
+    with pytest.raises(AirflowFailException, match="Add driver_token_file"):
         FlussVerifyOperator(task_id="verify", tables=[TABLE], name="verify").execute(context("verify"))
     (tmp_path / "token").write_text(guarded.tokens["tierer"])
     monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", guarded.connection(token_file=str(tmp_path / "token")))
@@ -171,6 +171,53 @@ def test_a_driver_on_the_cluster_gets_paths_and_no_token(guarded, recorded, cont
         f"FLUSS_TIERING_TLS_CA={guarded.authority.cert}",
         "FLUSS_TIERING_TLS=true",
     }
+
+
+def test_a_driver_on_the_cluster_may_have_an_address_and_a_token_of_its_own(  # E14
+    guarded, recorded, context, acquire, monkeypatch
+):
+    yarn = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(yarn))
+    own = {"driver_server": "tiering.internal:9133", "driver_token_file": "/etc/fluss-tiering/token"}
+    lease = acquire(TABLE)
+    monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", guarded.connection(guarded.tokens["tierer"], **own))
+    seen = recorded("")
+    for task in (
+        FlussTieringSparkOperator(task_id="submit", lease=lease),
+        FlussVerifyOperator(task_id="verify", tables=[TABLE], name="verify"),
+    ):
+        task.execute(context(task.task_id))
+        arguments = seen()["arguments"]
+        assert arguments[arguments.index("--server") + 1] == "tiering.internal:9133"
+        assert "spark.yarn.appMasterEnv.FLUSS_TIERING_TOKEN_FILE=/etc/fluss-tiering/token" in arguments
+        assert guarded.tokens["tierer"] not in repr(seen())
+    # A driver of this machine reaches the server as its tasks do.
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "yarn"}))
+    seen = recorded(TIER)
+    FlussTieringSparkOperator(task_id="submit", lease=lease).execute(context("submit"))
+    assert seen()["token"] == guarded.tokens["tierer"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ({"driver_server": "tiering"}, "a wrong driver_server in its extra .*expected HOST:PORT"),
+        ({"driver_server": 9133}, "a wrong driver_server in its extra .*expected a text HOST:PORT"),
+        (
+            {"driver_token_file": "token"},
+            "driver_token_file 'token' in its extra: expected the absolute path of a file",
+        ),
+        ({"driver_tokenfile": "/token"}, "'driver_tokenfile' in its extra: expected 'driver_token_file'"),
+    ],
+)
+def test_a_wrong_field_for_drivers_is_named(guarded, recorded, context, acquire, monkeypatch, extra, said):  # E14
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "yarn"}')
+    recorded("")
+    lease = acquire(TABLE)
+    monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", guarded.connection(guarded.tokens["tierer"], **extra))
+    task = FlussTieringSparkOperator(task_id="submit", lease=lease, deploy_mode="cluster")
+    with pytest.raises(AirflowFailException, match=f"^Connection 'fluss_default' has {said}"):
+        task.execute(context("submit"))
 
 
 def test_no_file_with_the_token_is_left_of_a_submit_that_fails(

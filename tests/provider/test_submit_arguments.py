@@ -13,11 +13,15 @@ from airflow_provider_fluss.operators.lease import (
     FlussAcquireKvSnapshotLeaseOperator,
     FlussReleaseKvSnapshotLeaseOperator,
 )
+from airflow_provider_fluss.operators.maintenance import FlussVerifyOperator
+from airflow_provider_fluss.operators.round import FlussTieringOperator
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 from airflow_provider_fluss.tier_arguments import ARGUMENTS
 from fluss_tiering.spark import submit
 from fluss_tiering.spark.options import parse_arguments
+
+YARN = json.dumps({"conn_type": "spark", "host": "yarn"})
 
 
 def test_what_the_user_sets_in_spark_wins(spark, make, context, lease):
@@ -117,11 +121,14 @@ def test_an_unknown_spark_connection_is_not_yarn(client, spark, make, context, l
     assert "Connection 'other' is not defined" in reason
 
 
-def test_in_cluster_deploy_mode_the_engine_is_sent_along_unless_files_are_given(spark, make, context, lease):
+def test_in_cluster_deploy_mode_the_engine_is_sent_along_unless_files_are_given(
+    spark, make, context, lease, monkeypatch
+):
     called = spark(
         "import zipfile; archive = zipfile.ZipFile(sys.argv[sys.argv.index('--py-files') + 1])\n"
         "assert 'fluss_tiering/spark/options.py' in archive.namelist()"
     )
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", YARN)
     make(lease, deploy_mode="cluster").execute(context("submit"))
     assert "--py-files" in called()
     called = spark("")
@@ -146,10 +153,60 @@ def test_the_deploy_mode_of_the_task_goes_before_that_of_the_connection(
 ):
     called = spark("")
     extra = {} if of_connection is None else {"deploy-mode": of_connection}
-    connection = {"conn_type": "spark", "host": "local[2]", "extra": extra}
+    connection = {"conn_type": "spark", "host": "yarn", "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
     make(lease, **arguments).execute(context("submit"))
     assert ("--py-files" in called()) is is_in_cluster
+
+
+def test_a_driver_on_the_cluster_gets_neither_python_nor_sqlite_of_this_machine(  # E16
+    spark, make, context, lease, monkeypatch
+):
+    monkeypatch.delenv(submit.JARS_VARIABLE, raising=False)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", YARN)
+    called = spark("")
+    for mode in ("client", "cluster"):
+        make(lease, deploy_mode=mode).execute(context("submit"))
+        is_here = mode == "client"
+        assert any(each.startswith("spark.pyspark.python=") for each in called()) is is_here
+        (jars,) = [each for each in called() if each.startswith("spark.jars.packages=")]
+        assert "org.apache.iceberg:" in jars
+        assert ("sqlite" in jars) is is_here
+    own = {"spark.pyspark.python": "./environment/bin/python"}
+    make(lease, deploy_mode="cluster", conf=own).execute(context("submit"))
+    assert "spark.pyspark.python=./environment/bin/python" in called()
+
+
+@pytest.mark.parametrize(
+    "connection",
+    [
+        {"conn_type": "spark", "host": "spark://master", "port": 7077, "extra": {"deploy-mode": "cluster"}},
+        {"conn_type": "spark", "host": "master", "port": 7077, "extra": {"deploy-mode": "cluster"}},
+        {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "cluster"}},
+    ],
+    ids=["standalone", "of a URI", "local"],
+)
+def test_a_master_that_runs_no_python_driver_is_refused_before_spark(  # E13
+    client, spark, make, context, new_table, acquire, monkeypatch, tmp_path, connection
+):
+    spark("")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    said = r"^Spark runs no Python driver in deploy mode cluster with the master '(spark://master|local\[2\])'"
+    table = new_table()
+    lease = acquire(table)
+    known = {each.lease_id for each in client.list_leases()}
+    for task in (
+        make(lease),
+        FlussTieringOperator(task_id="tier", tables=[table]),
+        FlussVerifyOperator(task_id="verify", tables=[table]),
+    ):
+        with pytest.raises(AirflowFailException, match=said) as failed:
+            task.execute(context(task.task_id))
+        assert is_shown_alone(failed.value)
+    assert not (tmp_path / "calls.json").exists()
+    # The lease of the acquire task is left to its teardown, and the sensor learns of the end.
+    assert {each.lease_id for each in client.list_leases()} == known
+    assert "deploy mode cluster" in client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason
 
 
 def test_yarn_in_cluster_mode_needs_no_further_argument(spark, make, context, lease, monkeypatch):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from provider_support import Driver, dead_driver
 
@@ -309,21 +307,6 @@ def test_a_wrong_java_is_not_tried_again(spark, make, context, lease):
     spark("print('java.lang.UnsupportedClassVersionError: org/apache/spark has been compiled'); sys.exit(1)")
     with pytest.raises(AirflowFailException, match=r"^Spark needs Java 17 or newer on this worker: set JAVA_HOME"):
         make(lease, retries=2).execute(context("submit", try_number=1, max_tries=2))
-
-
-def test_a_driver_of_an_earlier_try_that_ended_well_keeps_no_application_back(spark, make, context, lease, monkeypatch):
-    called = spark('print(\'"submissionId" : "driver-20260131-0002"\')')
-    connection = {"conn_type": "spark", "host": "spark://master", "port": 7077, "extra": {"deploy-mode": "cluster"}}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
-    monkeypatch.setattr(SparkSubmitOperator, "get_job_status", lambda *_: "FINISHED")
-    monkeypatch.setattr(SparkSubmitOperator, "poll_until_complete", lambda *_: None)
-    # Airflow keeps this also if a person clears the task.
-    remembered = {SparkSubmitOperator.external_id_key: "driver-20260131-0001"}
-    store = SimpleNamespace(get=remembered.get, set=remembered.__setitem__)
-    found = {**context("submit"), "task_state_store": store}
-    found["ti"].stats_tags = {}
-    make(lease).execute(found)
-    assert "--lease-id" in called()
 
 
 @pytest.mark.parametrize("old", [{}, {"lease_id": "an earlier version's"}, {"attempt_token": 3}])

@@ -48,23 +48,31 @@ def maintenance_arguments(options: MaintenanceOptions) -> list[str]:
     return [options.command, *arguments_of(options)]
 
 
-def spark_conf(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the Spark settings that the application needs. A setting that a user makes later replaces them."""
+def spark_conf(environment: Mapping[str, str] = os.environ, *, driver_is_here: bool = True) -> dict[str, str]:
+    """Return the Spark settings that the application needs. A setting that a user makes later replaces them.
+
+    Args:
+        environment: The variables, of which `JARS_VARIABLE` names local jars.
+        driver_is_here: Whether the driver runs on this machine. One on a cluster has another Python, and cannot use a
+            catalog in a SQLite file.
+    """
     conf = {
         # The long stage of one table must not delay the other tables of the application.
         "spark.scheduler.mode": "FAIR",
-        # Workers otherwise run the first python3 on PATH, which may not have this package.
-        "spark.pyspark.python": environment.get("PYSPARK_PYTHON", sys.executable),
         "spark.ui.showConsoleProgress": "false",
         # Rows of a damaged file must not be copied into sound ones. Iceberg takes it for files that Hadoop opens.
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     }
+    if driver_is_here:
+        # Workers otherwise run the first python3 on PATH, which may not have this package.
+        conf["spark.pyspark.python"] = environment.get("PYSPARK_PYTHON", sys.executable)
     if spark_version() == "3.5":
         # Later versions of Spark know CALL without it.
         conf["spark.sql.extensions"] = _EXTENSIONS
     if jars := environment.get(JARS_VARIABLE):
         return {**conf, "spark.jars": jars}
-    return {**conf, "spark.jars.packages": ",".join(packages())}
+    iceberg, *others = packages()
+    return {**conf, "spark.jars.packages": ",".join([iceberg, *others] if driver_is_here else [iceberg])}
 
 
 def missing_packages(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> bool:
