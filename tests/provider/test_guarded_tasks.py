@@ -165,7 +165,7 @@ def test_a_driver_on_the_cluster_gets_paths_and_no_token(guarded, recorded, cont
     monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", guarded.connection(token_file=str(tmp_path / "token")))
     verify = FlussVerifyOperator(task_id="verify", tables=[TABLE], name="verify")
     verify.execute(context("verify"))
-    given = [each.partition(".appMasterEnv.")[2] for each in seen()["arguments"] if ".appMasterEnv." in each]
+    given = [each.partition(".appMasterEnv.")[2] for each in seen()["arguments"] if ".appMasterEnv.FLUSS_" in each]
     assert set(given) == {
         f"FLUSS_TIERING_TOKEN_FILE={tmp_path / 'token'}",
         f"FLUSS_TIERING_TLS_CA={guarded.authority.cert}",
