@@ -83,7 +83,10 @@ class MainJob:
         run_id = api.trigger(DAG)
         state = api.wait_for_run(DAG, run_id, _ROUND_SECONDS)
         seconds = time.monotonic() - started
-        tasks = ", ".join(f"{each.task_id} {each.state}" for each in api.task_states(DAG, run_id))
+        tasks = ", ".join(
+            each.task_id if each.state == "success" else f"{each.task_id} ({each.state})"
+            for each in api.task_states(DAG, run_id)
+        )
         self._console.print(f"  DAG run {state} after {seconds:.0f} s: {tasks}", highlight=False)
         if state != "success":
             with self._environment.client() as client:
