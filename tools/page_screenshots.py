@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import httpx
-from page_tables import CONFLICT, Tables
+from page_tables import CONFLICT, MISSING, Tables
 
 from chromium import Chromium
 from examples.flights.airflow_processes import AirflowProcesses
@@ -71,6 +71,11 @@ def make_tables(tables: Tables) -> None:
     refunds = tables.create("finance.refunds", rows=12)
     for _ in range(6):
         tables.fail(refunds, CONFLICT)
+    # It waits for a next try, as its table says whose retry is due.
+    payouts = tables.create("finance.payouts", freshness="1s", rows=410)
+    for _ in range(2):
+        tables.fail(payouts, MISSING)
+    tables.claim(payouts)
 
 
 def take(browser: Chromium, url: str, images: Path) -> None:

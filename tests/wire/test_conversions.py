@@ -116,6 +116,7 @@ rounds = st.builds(
     st.none() | stats,
     st.booleans(),
     origin=st.none() | st.builds(RoundOrigin, texts, texts, texts, st.none() | small, small, texts, texts),
+    waiting_since=st.none() | ids,
 )
 statuses = st.builds(
     TieringStatus,

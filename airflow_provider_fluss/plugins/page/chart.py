@@ -1,17 +1,18 @@
-"""The history of a table's rounds as a chart: a bar for each round, as SVG elements for a template."""
+"""The history of a table's rounds: folded for a list, and as charts of SVG elements with a bar for each round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from airflow_provider_fluss.plugins.page import text
+from airflow_provider_fluss.plugins.page.selection import INTERRUPTED
 from fluss_tiering.model.tiering import TieringRound, TieringState
 from fluss_tiering.plural import counted
 
-INTERRUPTED: Final = "Interrupted"
-WIDTH: Final = 720
+WIDTH: Final = 400
 HEIGHT: Final = 132
 _TOP: Final = 14
 _PLOT: Final = 96
@@ -34,6 +35,7 @@ class Bar:
     outcome: str
     title: str
     epoch: int
+    start_time: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +56,34 @@ class Chart:
 
 
 def charts(rounds: Sequence[TieringRound], now: int) -> list[Chart]:
-    """Return the charts of how long the rounds took, and of how many rows they wrote.
+    """Return the charts of how long the rounds took, of how many rows they wrote, and of the lag that they ended.
+
+    Rounds without rows are left out.
 
     Args:
         rounds: The rounds of one table, in any order.
         now: The present time in ms since the epoch, for a round that still runs.
     """
     in_order = sorted(rounds, key=lambda each: each.tiering_epoch)
+    shown = [each for each in in_order if not is_empty(each)]
     return [
-        _chart("Duration of each round", in_order, lambda each: took(each, now), text.took),
-        _chart("Rows of each round", in_order, lambda each: each.stats.rows if each.stats else 0, text.count),
+        _chart("Duration of each round", shown, lambda each: took(each, now), text.took),
+        _chart("Rows of each round", shown, lambda each: each.stats.rows if each.stats else 0, text.count),
+        _chart("Lag at the end of each round", shown, lambda each: _lag(each, now), text.took),
+    ]
+
+
+def is_empty(each: TieringRound) -> bool:
+    """Return whether the round succeeded and found nothing to write."""
+    return each.state is TieringState.TIERED and each.stats is not None and each.stats.lake_snapshot_id is None
+
+
+def folded(rounds: Iterable[TieringRound]) -> list[list[TieringRound]]:
+    """Return the rounds one by one, but those without rows that follow each other together."""
+    return [
+        part
+        for empty, group in groupby(rounds, is_empty)
+        for part in ([list(group)] if empty else [[each] for each in group])
     ]
 
 
@@ -74,7 +94,16 @@ def outcome(each: TieringRound) -> str:
 
 def took(each: TieringRound, now: int) -> int:
     """Return how long the round took, or has taken so far, in milliseconds."""
-    return max(0, (now if each.end_time is None else each.end_time) - each.start_time)
+    return max(0, _end(each, now) - each.start_time)
+
+
+def _lag(each: TieringRound, now: int) -> int:
+    """Return for how long the oldest record had waited when the round ended, in milliseconds."""
+    return 0 if each.waiting_since is None else max(0, _end(each, now) - each.waiting_since)
+
+
+def _end(each: TieringRound, now: int) -> int:
+    return now if each.end_time is None else each.end_time
 
 
 def _chart(
@@ -90,8 +119,9 @@ def _chart(
             width=round(step - _GAP, 2),
             height=round(height, 2),
             outcome=outcome(each),
-            title=f"Epoch {each.tiering_epoch}: {outcome(each)}, {show(amount)}",
+            title=f"{text.utc(each.start_time)}, epoch {each.tiering_epoch}: {outcome(each)}, {show(amount)}",
             epoch=each.tiering_epoch,
+            start_time=each.start_time,
         )
         for index, (each, amount) in enumerate(zip(rounds, values, strict=True))
         for height in [max(_SHORTEST_BAR, _PLOT * amount / top)]

@@ -16,7 +16,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from airflow_provider_fluss.plugins.page import text
 from airflow_provider_fluss.plugins.page.chart import outcome
 from airflow_provider_fluss.plugins.page.files import static_href
-from airflow_provider_fluss.plugins.page.selection import is_late, shown_state
+from airflow_provider_fluss.plugins.page.selection import is_late, shown_state, since
+from airflow_provider_fluss.plugins.route import dag_run_href, task_log_href
+from fluss_tiering.model.tiering import is_web_address
 
 _POLICY: Final = "Content-Security-Policy"
 _HEADERS: Final = {
@@ -58,7 +60,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
+        "breakable": text.breakable,
         "count": text.count,
+        "dag_run_href": dag_run_href,
         "distance": text.distance,
         "duration": text.duration,
         "harmless": text.harmless,
@@ -68,8 +72,12 @@ def _environment() -> Environment:
         "one_line": text.one_line,
         "outcome": outcome,
         "shown_state": shown_state,
+        "since": since,
         "size": text.size,
+        "task_log_href": task_log_href,
         "took": text.took,
+        "utc": text.utc,
     }
     environment.globals["static"] = static_href
+    environment.tests["web_address"] = is_web_address
     return environment

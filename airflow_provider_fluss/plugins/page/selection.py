@@ -10,41 +10,61 @@ from urllib.parse import urlencode
 
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 
+FAILING: Final = "Failing"
+"""What the page calls tables whose last round failed, whatever state they are in meanwhile."""
 PARKED: Final = "Parked"
 """What the page calls a Failed table that is not tried again by itself."""
-STATES: Final = (
-    TieringState.FAILED.value,
+INTERRUPTED: Final = "Interrupted"
+"""What the page calls a Failed table, or a round, that something other than the table ended."""
+ALWAYS_SHOWN: Final = (
+    FAILING,
     PARKED,
     TieringState.PENDING.value,
     TieringState.TIERING.value,
     TieringState.SCHEDULED.value,
+)
+"""What a user can filter by, also if no table is so. What needs attention comes first."""
+FILTERS: Final = (
+    FAILING,
+    TieringState.FAILED.value,
+    *ALWAYS_SHOWN[1:],
+    INTERRUPTED,
     TieringState.NEW.value,
     TieringState.INITIALIZED.value,
     TieringState.TIERED.value,
 )
-"""All states, what needs attention first. A table leaves the last three at once."""
+"""All that a user can filter by."""
 PAGE_ROWS: Final = 100
 
 
 def shown_state(status: TieringStatus) -> str:
     """Return the state of a table as the page calls it."""
-    return PARKED if status.parked else status.state.value
+    if status.parked:
+        return PARKED
+    return INTERRUPTED if status.interrupted else status.state.value
 
 
+def since(status: TieringStatus) -> int:
+    """Return when the table began to fail, or when it came into its state if it does not fail."""
+    return status.state_since if status.failing_since is None else status.failing_since
+
+
+_DEFAULT_ORDER: Final = ""
 _KEYS: Final[Mapping[str, Callable[[TieringStatus], Any]]] = {
+    # What needs somebody comes first: what waits for a person, and then what is tried again.
+    _DEFAULT_ORDER: lambda each: (not each.parked, not each.failing, each.path.database, each.path.table),
     "table": lambda each: (each.path.database, each.path.table),
     "status": shown_state,
-    "since": lambda each: each.state_since,
+    "since": since,
     "tiered": lambda each: each.last_tiered_time,
     "waiting": lambda each: each.records_waiting,
     # The table that lags most has the oldest record.
     "lag": lambda each: None if each.waiting_since is None else -each.waiting_since,
     "next": lambda each: each.next_round_time,
-    "epoch": lambda each: each.tiering_epoch,
     "failures": lambda each: each.consecutive_failures,
+    "epoch": lambda each: each.tiering_epoch,
     "error": lambda each: each.last_error_time,
 }
-_DEFAULT_ORDER: Final = "table"
 
 
 def is_late(status: TieringStatus, now: int) -> bool:
@@ -60,9 +80,9 @@ class Selection:
     Attributes:
         conn: The id of the connection.
         search: A part of the `database.table` of the tables; in any case of letters.
-        status: The state of the tables, as `shown_state` calls it; empty for all.
+        status: One of `FILTERS`; empty for all.
         tables: The tables, as `database.table`; none for all.
-        order: The column by which the tables are sorted.
+        order: The column by which the tables are sorted; empty for what needs attention first.
         descending: Whether the largest value comes first. Tables without a value come last in both cases.
         page: The number of the page, from 1.
     """
@@ -108,7 +128,7 @@ class Selected:
         first: The number of the first row, from 1; 0 if there is none.
         found: The number of tables that fit, on all pages.
         pages: The number of pages, at least 1.
-        counts: The number of tables in each state, those that the search leaves out as well.
+        counts: The number of tables for each of `FILTERS`, those that the search leaves out as well.
         total: The number of all tables.
     """
 
@@ -126,7 +146,7 @@ def select(statuses: Sequence[TieringStatus], selection: Selection) -> Selected:
     selection = replace(
         selection,
         order=selection.order if selection.order in _KEYS else _DEFAULT_ORDER,
-        status=selection.status if selection.status in STATES else "",
+        status=selection.status if selection.status in FILTERS else "",
     )
     found = sort(matching(statuses, selection), selection.order, selection.descending)
     pages = max(1, -(-len(found) // PAGE_ROWS))
@@ -138,7 +158,7 @@ def select(statuses: Sequence[TieringStatus], selection: Selection) -> Selected:
         first=first + 1 if found else 0,
         found=len(found),
         pages=pages,
-        counts=Counter(map(shown_state, statuses)),
+        counts=Counter(map(shown_state, statuses)) + Counter({FAILING: sum(each.failing for each in statuses)}),
         total=len(statuses),
     )
 
@@ -150,15 +170,19 @@ def matching(statuses: Iterable[TieringStatus], selection: Selection) -> list[Ti
     return [
         each
         for each in statuses
-        if (not selection.status or shown_state(each) == selection.status)
+        if _fits(each, selection.status)
         and (not names or str(each.path) in names)
         and (not search or search in str(each.path).casefold())
     ]
 
 
+def _fits(status: TieringStatus, wanted: str) -> bool:
+    return not wanted or (status.failing if wanted == FAILING else shown_state(status) == wanted)
+
+
 def sort(statuses: Iterable[TieringStatus], order: str, descending: bool) -> list[TieringStatus]:
     """Return the tables in this order; tables without a value come last, and equal ones are sorted by name."""
-    by_name = sorted(statuses, key=_KEYS[_DEFAULT_ORDER])
+    by_name = sorted(statuses, key=_KEYS["table"])
     key = _KEYS[order]
     with_value = [each for each in by_name if key(each) is not None]
     with_value.sort(key=key, reverse=descending)

@@ -6,6 +6,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+from markupsafe import Markup, escape
+
 from fluss_tiering.short_times import NOTHING, distance, duration, lag, took
 
 __all__ = ["NOTHING", "distance", "duration", "lag", "took"]
@@ -17,6 +19,16 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def iso(time: int | None) -> str:
     """Return a time in ms since the epoch as ISO 8601 in UTC; empty if there is none."""
     return "" if time is None else datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def utc(time: int) -> str:
+    """Return a time in ms since the epoch in UTC. The page's script writes it in the time zone of Airflow."""
+    return f"{datetime.fromtimestamp(time / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def breakable(name: str) -> Markup:
+    """Return a name that a browser may break behind its dots and underscores."""
+    return Markup(re.sub("([._]+)", r"\1<wbr>", str(escape(name))))  # noqa: S704 - escaped
 
 
 def count(number: int | None) -> str:

@@ -6,24 +6,31 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from fastapi import Response
 
+from airflow_provider_fluss.lineage import lake_names
 from airflow_provider_fluss.plugins.page.access import form_token, may_edit
-from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts, took
+from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts, folded, took
 from airflow_provider_fluss.plugins.page.connections import fluss_connections
 from airflow_provider_fluss.plugins.page.html import page
 from airflow_provider_fluss.plugins.page.known import LEASES, STATUSES, ask
 from airflow_provider_fluss.plugins.page.lease_rows import MOST_LEASES, lease_rows
 from airflow_provider_fluss.plugins.page.notes import read_note
-from airflow_provider_fluss.plugins.page.selection import STATES, Selection, select
+from airflow_provider_fluss.plugins.page.selection import ALWAYS_SHOWN, FILTERS, Selection, select
+from fluss_tiering.model.error_text import mask_secrets, masked_options
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import TableInfo, TablePath
 
+if TYPE_CHECKING:
+    from fluss_tiering.client import TieringClient
+
+_ASKED_ROUNDS: Final = 200
 _SHOWN_ROUNDS: Final = 50
+"""Rounds without rows that follow each other count as one."""
 _HTTP_STATUSES: Final[Mapping[ErrorCode, HTTPStatus]] = {
     ErrorCode.TABLE_NOT_EXIST: HTTPStatus.NOT_FOUND,
     ErrorCode.INVALID_TABLE: HTTPStatus.NOT_FOUND,
@@ -52,7 +59,11 @@ def tables(visit: Visit, selection: Selection) -> Response:
     """Return the page with the tables of a server."""
 
     def content(conn: str, now: int) -> Mapping[str, Any]:
-        return {"selected": select(STATUSES.get(conn), replace(selection, conn=conn)), "states": STATES}
+        return {
+            "selected": select(STATUSES.get(conn), replace(selection, conn=conn)),
+            "filters": FILTERS,
+            "always_shown": ALWAYS_SHOWN,
+        }
 
     return _show("tables.html", "tables", visit, content)
 
@@ -62,23 +73,52 @@ def table(visit: Visit, name: str) -> Response:
 
     def content(conn: str, now: int) -> Mapping[str, Any]:
         path = TablePath.parse(name)
-        (each,), rounds = ask(
+        (each,), rounds, info = ask(
             conn,
             lambda client: (
                 client.list_tiering_statuses(path),
-                client.list_tiering_rounds(path, limit=_SHOWN_ROUNDS),
+                client.list_tiering_rounds(path, limit=_ASKED_ROUNDS),
+                _table_info(client, path),
             ),
         )
+        parts = folded(rounds)[:_SHOWN_ROUNDS]
         return {
             "each": each,
-            "rounds": rounds,
-            "charts": charts(rounds, now),
+            "newest": next(iter(rounds), None),
+            "parts": parts,
+            "charts": charts([each for part in parts for each in part], now),
+            "lake": {} if info is None else _lake(info),
+            "options": {} if info is None else masked_options(info.descriptor.properties),
             "chart_width": WIDTH,
             "chart_height": HEIGHT,
             "took": took,
         }
 
     return _show("table.html", "table", visit, content)
+
+
+def _table_info(client: TieringClient, path: TablePath) -> TableInfo | None:
+    """Return the table; None if the server tells its status, but does not know the table at present."""
+    try:
+        (info,) = client.get_tables([path])
+    except FlussTieringError:
+        return None
+    return info
+
+
+def _lake(info: TableInfo) -> dict[str, str]:
+    """Return where the lake table is, without secrets: facts by their names."""
+    catalog = info.lake_catalog_properties
+    namespace, name, _ = lake_names(catalog, str(info.lake_path))
+    facts = {
+        "Lake table": str(info.lake_path),
+        "Catalog": " at ".join(filter(None, (catalog.get("type") or catalog.get("catalog-impl"), catalog.get("uri")))),
+    }
+    if name == str(info.lake_path):
+        facts["Warehouse"] = catalog.get("warehouse", "")
+    else:
+        facts["Location"] = name if namespace == "file" else f"{namespace.rstrip('/')}/{name.lstrip('/')}"
+    return {fact: mask_secrets(value) for fact, value in facts.items() if value}
 
 
 def leases(visit: Visit) -> Response:

@@ -258,6 +258,8 @@ class TieringRound:
             superseded it, or its driver was stopped or lost. Such a round is FAILED, but it does not count as a failure
             of the table.
         origin: Where the round was started; None if its driver did not tell.
+        waiting_since: About when the oldest record was written that was not in the lake when the round began; None if
+            none waited or if it is not known.
     """
 
     table_id: int
@@ -275,6 +277,7 @@ class TieringRound:
     coordinator_epoch: int = 0
     interrupted: bool = False
     origin: RoundOrigin | None = None
+    waiting_since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,6 +184,7 @@ def round_to_pb(tiering_round: TieringRound) -> pb.PbTieringRound:
         force_finished=tiering_round.force_finished,
         interrupted=tiering_round.interrupted,
         origin=None if tiering_round.origin is None else origin_to_pb(tiering_round.origin),
+        waiting_since=tiering_round.waiting_since,
     )
 
 
@@ -204,6 +205,7 @@ def round_from_pb(message: pb.PbTieringRound) -> TieringRound:
         force_finished=message.force_finished,
         interrupted=message.interrupted,
         origin=origin_from_pb(message.origin) if message.HasField("origin") else None,
+        waiting_since=message.waiting_since if message.HasField("waiting_since") else None,
     )
 
 

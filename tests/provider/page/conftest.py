@@ -96,6 +96,7 @@ def browser(any_browser: Chromium, airflow: AirflowPage) -> Iterator[Chromium]:
     """A browser in which somebody who may act is logged in. A test fails if the browser logged an error."""
     any_browser.log_in(airflow.origin, airflow.token("olga"), f"{airflow.path}/")
     any_browser.prefer("light")
+    any_browser.resize(1280, 800)
     any_browser.problems.clear()
     yield any_browser
     assert not any_browser.problems

@@ -96,5 +96,5 @@ def rows_of(answer: httpx.Response) -> list[dict[str, str]]:
 
 def facts_of(answer: httpx.Response) -> dict[str, str]:
     """Return the facts of the page of a table by their names."""
-    found = re.findall(r"<dt>(.*?)</dt>\s*<dd[^>]*>(.*?)</dd>", answer.text, re.DOTALL)
+    found = re.findall(r"<dt[^>]*>(.*?)</dt>\s*<dd[^>]*>(.*?)</dd>", answer.text, re.DOTALL)
     return {name: re.sub(r"<[^>]*>", "", value).strip() for name, value in found}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, RoundOrigin, TieringStats
 
 OUT_OF_SPACE = (
     "Executor 3 could not write s3://lake/shop/orders/data/00003-1.parquet: No space left on device. "
@@ -21,9 +21,22 @@ OUT_OF_SPACE = (
     "  caused by: OSError(28, 'No space left on device')\n"
     "  at write_piece(bucket 3, offsets 120000 to 180000)"
 )
+MISSING = (
+    "Metadata file missing: s3://lake/finance/payouts/metadata/00003-1f0c.metadata.json, which the catalog names. "
+    "Restore the file, or register the newest metadata file that is left."
+)
 CONFLICT = (
     "Another writer added files to the lake table shop.customers since snapshot 7423190551020893411. "
     "The next round reads the new snapshot as its base."
+)
+ORIGIN = RoundOrigin(
+    dag_id="fluss_tiering",
+    run_id="scheduled__2026-11-22T03:15:00+00:00",
+    task_id="tier.submit",
+    map_index=0,
+    try_number=2,
+    spark_application_id="app-20261122031500-0042",
+    spark_ui_url="https://spark.example.com:18080/history/app-20261122031500-0042",
 )
 
 
@@ -34,8 +47,10 @@ class Tables:
         self._client = client
         self._random = random.Random(1)
 
-    def create(self, name: str, *, freshness: str = "1h", rows: int = 0) -> TablePath:
-        """Create a table that is tiered, with rows."""
+    def create(
+        self, name: str, *, freshness: str = "1h", rows: int = 0, options: Mapping[str, str] | None = None
+    ) -> TablePath:
+        """Create a table that is tiered, with rows and with more options."""
         path = TablePath.parse(name)
         columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
         self._client.create_table(
@@ -45,7 +60,7 @@ class Tables:
                 primary_key=("id",),
                 bucket_keys=("id",),
                 num_buckets=2,
-                properties={"table.datalake.enabled": "true", "table.datalake.freshness": freshness},
+                properties={"table.datalake.enabled": "true", "table.datalake.freshness": freshness, **(options or {})},
             ),
         )
         if rows:
@@ -57,20 +72,20 @@ class Tables:
         data = pa.table({"id": range(rows), "name": [f"name {i}" for i in range(rows)]}, schema=schema)
         list(self._client.write_rows(path, WriteKind.UPSERT, [data]))
 
-    def claim(self, path: TablePath) -> Claim:
+    def claim(self, path: TablePath, origin: RoundOrigin | None = ORIGIN) -> Claim:
         lease = f"application-{path}"
         token = lease_latest_snapshots(self._client, lease, [path], 6 * 3_600_000).attempt_token
-        (claim,) = self._client.claim_tables([path], lease, token, "spark-app-20261122")
+        (claim,) = self._client.claim_tables([path], lease, token, "app-20261122031500-0042 on worker-3", origin=origin)
         if isinstance(claim, FlussTieringError):
             raise claim
         return claim
 
     def tier(self, path: TablePath, rows: int = 1000, *, seconds: float = 0) -> None:
-        """Report a round that took some seconds and ended well."""
+        """Report a round that took some seconds and ended well; without rows, it commits no lake snapshot."""
         claim = self.claim(path)
         time.sleep(seconds)
         snapshot = self._random.getrandbits(62)
-        stats = TieringStats(rows, rows * 34, 1 + rows // 100_000, snapshot)
+        stats = TieringStats(rows, rows * 34, 1 + rows // 100_000, snapshot) if rows else TieringStats()
         answer = self._client.heartbeat(finished=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=stats)])
         assert not answer.finished_errors
         self._client.drop_lease(f"application-{path}")
@@ -81,6 +96,13 @@ class Tables:
         time.sleep(seconds)
         answer = self._client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, error)])
         assert not answer.failed_errors
+        self._client.drop_lease(f"application-{path}")
+
+    def interrupt(self, path: TablePath) -> None:
+        """Report a round whose application was stopped."""
+        claim = self.claim(path)
+        entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, "cancelled by Ctrl-C", interrupted=True)
+        self._client.heartbeat(failed=[entry])
         self._client.drop_lease(f"application-{path}")
 
     def park(self, path: TablePath, error: str = OUT_OF_SPACE) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 from airflow_names import AIRFLOW
+from page_tables import ORIGIN
 
 from airflow_provider_fluss.links import tables_href
 
@@ -72,12 +73,15 @@ def test_tables_are_found_while_one_types(browser, airflow, tables, name):
 
 
 def test_headings_sort_and_say_so(browser, airflow, tables, name):
+    browser.resize(1440, 900)
     for epochs, table in enumerate(("b", "a", "c")):
         path = tables.create(name(table))
         for _ in range(epochs):
             tables.tier(path)
     browser.open(address(airflow, f"./?q={name('')}"))
     browser.wait_for(rows_are([name("a"), name("b"), name("c")]))
+    assert not browser.evaluate("document.querySelector('th:not([aria-sort=none])[aria-sort]')")
+    browser.follow("document.getElementById('by-table').click()")
     sorted_by = "document.querySelector('th:not([aria-sort=none])[aria-sort]')"
     assert browser.evaluate(f"{sorted_by}.innerText + ' ' + {sorted_by}.ariaSort") == "Table ascending"
     browser.follow("document.getElementById('by-epoch').click()")
@@ -166,6 +170,76 @@ def test_what_a_screen_reader_says_has_names(browser, airflow, tables, name):
         assert not nameless
         assert browser.evaluate("document.documentElement.lang") == "en"
         assert browser.evaluate("document.title").endswith("Lake tiering")
+
+
+# What is to the right of the screen.
+OUTSIDE = """(() => {
+  const all = [...document.querySelectorAll("main *")];
+  const shown = all.filter((each) => each.checkVisibility() && !each.closest("pre, svg"));
+  return [document.documentElement.scrollWidth > innerWidth ? "the page" : "",
+    ...shown.map((each) => [each.getBoundingClientRect(), each])
+      .filter(([box, each]) => box.right > innerWidth + 1 && !each.closest(".unseen"))
+      .map(([, each]) => each.outerHTML.slice(0, 99))].filter(Boolean);
+})()"""
+
+
+@pytest.mark.parametrize("width", [1440, 1024, 500])
+def test_a_name_of_eighty_characters_leaves_everything_on_the_screen(browser, airflow, tables, name, width):  # E34
+    long = tables.create(name("customer_orders_with_all_line_items_and_their_discounts_in_" + "x" * 30)[:80])
+    endless = tables.create(name("y" * 80)[:80], rows=3)
+    for path in (long, endless):
+        tables.tier(path, 100_000_000)
+        tables.fail(path, "Metadata file missing: " + "z" * 200)
+    tables.claim(endless)
+    tables.create(name("may_be_made_due"))
+    browser.resize(width, 900)
+    for each in (f"table?table={long}", f"table?table={endless}", "leases", f"./?q={name('')}"):
+        browser.open(address(airflow, each))
+        browser.wait_for("document.querySelector('tbody')")
+        assert browser.evaluate(OUTSIDE) == [], each
+    for each in (".badge", "details.error", "td.act button"):
+        found = f"[...document.querySelectorAll('{each}')]"
+        assert browser.evaluate(f"{found}.length > 0 && {found}.every((each) => each.checkVisibility())"), each
+
+
+def test_a_round_leads_out_of_airflows_frame_to_the_log_of_its_task(browser, airflow, tables, name):  # E31
+    path = tables.create(name("started_by_a_task"))
+    tables.fail(path)
+    browser.open(f"{airflow.url}/plugin/lake-tiering")
+    browser.wait_for("document.querySelector('iframe')?.contentDocument?.querySelector('h1')")
+    browser.evaluate(f"{FRAME}.defaultView.location = {json.dumps(address(airflow, f'table?table={path}'))}")
+    browser.wait_for("document.querySelector('iframe')?.contentDocument?.querySelector('a.aside')")
+    browser.follow(f"{FRAME}.querySelector('a.aside').click()")
+    log = f"{airflow.path}/dags/fluss_tiering/runs/{quote(ORIGIN.run_id, safe='')}/tasks/tier.submit/mapped/0"
+    browser.wait_for(f"location.pathname === {json.dumps(log)}")
+    # Airflow does not know the run.
+    browser.open(address(airflow, "leases"))
+    browser.problems.clear()
+
+
+def test_times_are_in_the_time_zone_that_was_chosen_in_airflow(browser, airflow, tables, name):  # E31
+    path = tables.create(name("timed"))
+    tables.tier(path)
+    browser.open(address(airflow, f"table?table={path}"))
+    full, axis = "document.querySelector('time.full').innerText", "document.querySelector('[data-time]').textContent"
+    browser.wait_for(f"{full}.endsWith('UTC')")
+    in_utc = browser.evaluate(axis)
+    browser.evaluate("localStorage.setItem('timezone', 'Asia/Kolkata')")
+    browser.open(address(airflow, f"table?table={path}"))
+    browser.wait_for(f"{full}.endsWith('GMT+5:30')")
+    assert browser.evaluate(axis) != in_utc
+    browser.evaluate("localStorage.removeItem('timezone')")
+
+
+def test_rounds_without_rows_can_be_unfolded(browser, airflow, tables, name):  # E32
+    path = tables.create(name("quiet"))
+    for rows in (0, 0, 5):
+        tables.tier(path, rows)
+    browser.open(address(airflow, f"table?table={path}"))
+    shown = "[...document.querySelectorAll('tbody tr')].filter((each) => each.checkVisibility()).length"
+    browser.wait_for(f"{shown} === 2")
+    browser.evaluate("document.querySelector('.fold summary').click()")
+    browser.wait_for(f"{shown} === 4")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from page_support import facts_of, rows_of, see, see_rows
-from page_tables import OUT_OF_SPACE
+from page_tables import ORIGIN, OUT_OF_SPACE
 
 import airflow_provider_fluss
 from fluss_tiering.model.maintenance import MaintenanceReport
@@ -19,7 +19,10 @@ def test_a_table_is_shown_with_its_status(reader, tables, name):
     tables.tier(tables.create(name("good"), rows=10), 10)
     tables.fail(tables.create(name("bad")))
     tables.park(tables.create(name("worse")))
-    bad, good, worse = see_rows(reader, 3, q=name(""))
+    tables.interrupt(tables.create(name("stopped")))
+    # E30: what fails comes first.
+    worse, bad, good, stopped = see_rows(reader, 4, q=name(""))
+    assert (stopped["Status"], stopped["Failures"]) == ("Interrupted", "0")  # E35
     assert (good["Table"], good["Status"], good["Epoch"], good["Failures"]) == (name("good"), "Scheduled", "1", "0")
     assert good["Last tiered"].endswith(("now", "ago"))
     assert (bad["Status"], bad["Failures"]) == ("Failed", "1")
@@ -29,14 +32,11 @@ def test_a_table_is_shown_with_its_status(reader, tables, name):
     assert only["Table"] == name("worse")
 
 
-def test_the_next_round_of_a_table_without_waiting_rows_is_at_the_earliest_when_its_freshness_is_over(
-    reader, tables, name
-):
+def test_the_next_round_of_a_table_is_at_the_earliest_when_its_freshness_is_over(reader, tables, name):
     tables.tier(tables.create(name("rests")), 0)
     tables.create(name("waits"), rows=10)
     rests, waits = see_rows(reader, 2, q=name(""))
-    assert rests["Next round"].split() == ["in", "59", "min", "at", "the", "earliest"]
-    assert waits["Next round"].split() == ["in", "59", "min"]
+    assert rests["Next round"] == waits["Next round"] == "in 59 min"
 
 
 def test_a_page_has_a_hundred_tables_and_leads_to_the_others(reader, tables, name):
@@ -72,7 +72,72 @@ def test_a_table_has_the_history_of_its_rounds(reader, tables, name):
     )
     assert "OSError(28, &#39;No space left on device&#39;)" in answer.text
     assert "Rows of each round: 2 rounds, 1 of them failed; the highest value is 1,234,567." in answer.text
-    assert answer.text.count("<rect") == 4
+    assert answer.text.count("<rect") == 6
+
+
+def test_a_table_that_fails_says_since_when_why_of_which_run_and_what_is_next(reader, tables, name):  # E30
+    path = tables.create(name("waits_for_a_retry"), freshness="1s", rows=3)
+    tables.fail(path)
+    tables.fail(path, "Metadata file missing: s3://lake/x.json")
+    tables.claim(path)
+    answer = see(reader, "table", until=lambda found: ">Running round<" in found.text, table=str(path))
+    assert '<span class="badge tiering">Tiering</span>' in answer.text
+    assert '<span class="failures" title="Failures in a row">2</span>' in answer.text
+    (trouble,) = re.findall(r'<section class="banner failed trouble".*?</section>', answer.text, re.DOTALL)
+    said = [line for line in (each.strip() for each in re.sub(r"<[^>]*>", "\n", trouble).splitlines()) if line]
+    assert said[0] == "2 failures in a row, since"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", said[1])
+    assert said[3:5] == ["Metadata file missing: s3://lake/x.json", "Running round"]
+    assert said[-4:] == ["What happens next", "A round runs now.", "What you can do", "Remove the cause"]
+
+
+def test_what_one_can_do_for_a_table_that_fails_is_beside_its_error(airflow, tables, name):  # E30
+    parked, resting = tables.create(name("parked")), tables.create(name("resting"))
+    tables.park(parked)
+    tables.fail(resting)
+    with airflow.session("olga") as session:
+        for path, said in ((parked, "The table is parked until somebody resumes it."), (resting, "becomes Pending")):
+            answer = see(session, "table", until=lambda found: "trouble" in found.text, table=str(path))
+            (trouble,) = re.findall(r'<section class="banner failed trouble".*?</section>', answer.text, re.DOTALL)
+            assert said in trouble
+            assert 'action="resume"' in trouble
+            assert answer.text.count('action="resume"') == 1
+
+
+def test_a_round_leads_to_its_run_its_log_and_spark(reader, tables, name):  # E31
+    path = tables.create(name("started_by_a_task"))
+    tables.fail(path)
+    answer = see(reader, "table", until=lambda found: "trouble" in found.text, table=str(path))
+    run = "../dags/fluss_tiering/runs/scheduled__2026-11-22T03%3A15%3A00%2B00%3A00"
+    for address in (run, f"{run}/tasks/tier.submit/mapped/0?try_number=2", ORIGIN.spark_ui_url):
+        # Beside the error, and in the list of rounds.
+        assert answer.text.count(f'href="{address}"') == 2, address
+    (row,) = rows_of(answer)
+    assert (row["DAG run"], row["Driver"]) == ("fluss_tiering log", ORIGIN.spark_application_id)
+
+
+def test_a_table_says_where_its_lake_table_is_and_what_its_options_are(reader, tables, name):  # E31
+    path = tables.create(name("configured"), options={"jdbc.password": "hush", "owner": "<b>team</b>"})
+    answer = see(reader, "table", until=lambda found: found.status_code == 200, table=str(path))
+    shown = facts_of(answer)
+    assert shown["Lake table"] == str(path)
+    assert shown["Location"].endswith(str(path).replace(".", "/"))
+    assert (shown["jdbc.<wbr>password"], shown["owner"]) == ("***", "&lt;b&gt;team&lt;/b&gt;")
+    assert "hush" not in answer.text
+
+
+def test_rounds_without_rows_are_one_row(reader, tables, name):  # E32
+    path = tables.create(name("mostly_quiet"))
+    for rows in (0, 1_000, 0, 0, 0, 2_000):
+        tables.tier(path, rows)
+    answer = see(reader, "table", until=lambda found: found.status_code == 200, table=str(path))
+    bodies = re.findall(r"<tbody[^>]*>.*?</tbody>", answer.text, re.DOTALL)
+    assert "3 rounds without rows" in bodies[1]
+    assert "3\N{EN DASH}5" in bodies[1]
+    assert [each.count("<tr>") for each in bodies] == [1, 1, 3, 1, 1]
+    assert 'class="folded"' in bodies[2]
+    assert answer.text.count("<rect") == 3 * 2
+    assert "Rounds without rows are left out" in answer.text
 
 
 def test_a_table_has_what_its_maintenance_did(reader, tables, name):
@@ -83,7 +148,7 @@ def test_a_table_has_what_its_maintenance_did(reader, tables, name):
 
     tables.maintain(path, MaintenanceReport(0, 1_234, 3 << 20, 2, 9))
     shown = facts_of(see(reader, "table", until=lambda found: "Files saved" in found.text, table=str(path)))
-    assert shown["Last maintained"].endswith(("now", "ago"))
+    assert shown["Last maintained"].split("\n")[0].endswith(("now", "ago"))
     assert {key: shown[key] for key in ("Files saved", "Rewritten", "Snapshots expired", "Files deleted")} == {
         "Files saved": "1,234",
         "Rewritten": "3.0 MiB",
@@ -156,7 +221,9 @@ def test_the_page_loads_nothing_from_elsewhere(reader, tables, name):
     see_rows(reader, 1, q=name("addresses"))
     for address in ("./", f"table?table={path}", "leases"):
         answer = reader.get(address)
-        for target in re.findall(r'(?:href|src|action)="([^"]*)"', answer.text):
+        # A link to Spark loads nothing until somebody follows it.
+        html = answer.text.replace(f'href="{ORIGIN.spark_ui_url}"', "")
+        for target in re.findall(r'(?:href|src|action)="([^"]*)"', html):
             # Relative addresses are right below any path.
             assert not re.match(r"[a-z]+:|/", target), target
         assert "style=" not in answer.text

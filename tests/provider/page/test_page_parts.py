@@ -11,12 +11,14 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_fluss.plugins.page import known, text
-from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts
+from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts, folded
+from airflow_provider_fluss.plugins.page.html import _environment
 from airflow_provider_fluss.plugins.page.known import Kept
 from airflow_provider_fluss.plugins.page.threads import THREADS_OF_A_CONNECTION, in_thread
+from airflow_provider_fluss.plugins.route import dag_run_href, task_log_href
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats
+from fluss_tiering.model.tiering import RoundOrigin, TieringRound, TieringState, TieringStats
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_a_size_has_a_unit(number, shown):
 
 
 def a_round(epoch: int, state: TieringState, start: int, end: int | None, rows: int | None) -> TieringRound:
-    stats = None if rows is None else TieringStats(rows, rows * 10, 1)
+    stats = None if rows is None else TieringStats(rows, rows * 10, 1, lake_snapshot_id=7)
     return TieringRound(1, TablePath("a", "b"), epoch, state, "lease", 1, "driver", start, end, stats=stats)
 
 
@@ -83,15 +85,62 @@ def test_a_chart_has_a_bar_for_each_round_in_proportion():
         replace(a_round(0, TieringState.FAILED, 0, 1_000, None), interrupted=True),
         a_round(1, TieringState.TIERED, 1_000, 3_000, 500),
     ]
-    durations, rows = charts(rounds, now=9_000)
+    durations, rows, _ = charts(rounds, now=9_000)
     assert [(bar.epoch, bar.outcome) for bar in durations.bars] == [
         *((0, "Interrupted"), (1, "Tiered"), (2, "Failed"), (3, "Tiering"))
     ]
     heights = [bar.height for bar in durations.bars]
     assert heights == [heights[3] / 4, heights[3] / 2, heights[3] / 4, heights[3]]  # 1, 2, 1 and so far 4 s
-    assert durations.bars[1].title == "Epoch 1: Tiered, 2 s"
+    assert durations.bars[1].title == "1970-01-01 00:00:01 UTC, epoch 1: Tiered, 2 s"
     assert durations.summary == "Duration of each round: 4 rounds, 1 of them failed; the highest value is 4 s."
     assert rows.lines[0][1] == "500"
+
+
+def test_a_chart_has_the_lag_that_each_round_ended():  # E31
+    rounds = [
+        replace(a_round(1, TieringState.TIERED, 1_000, 3_000, 5), waiting_since=500),
+        replace(a_round(2, TieringState.FAILED, 4_000, 9_000, None), waiting_since=3_500),
+        replace(a_round(3, TieringState.TIERING, 10_000, None, None), waiting_since=3_500),
+        a_round(4, TieringState.TIERED, 20_000, 21_000, 5),
+    ]
+    *_, lags = charts(rounds, now=14_500)
+    heights = [bar.height for bar in lags.bars]
+    assert heights == [round(heights[2] * 2.5 / 11, 2), heights[2] / 2, heights[2], 2.0]  # 2.5, 5.5, so far 11 s
+    assert lags.lines[0][1] == "11 s"
+
+
+def test_rounds_without_rows_are_folded_and_not_in_the_charts():  # E32
+    empty = [
+        replace(a_round(epoch, TieringState.TIERED, 0, 1, 0), stats=TieringStats()) for epoch in (1, 2, 4, 6, 7, 8)
+    ]
+    others = [a_round(3, TieringState.TIERED, 0, 1, 5), a_round(5, TieringState.FAILED, 0, 1, None)]
+    rounds = sorted([*empty, *others], key=lambda each: -each.tiering_epoch)
+    assert [[each.tiering_epoch for each in part] for part in folded(rounds)] == [[8, 7, 6], [5], [4], [3], [2, 1]]
+    for chart in charts(rounds, now=1):
+        assert [bar.epoch for bar in chart.bars] == [3, 5]
+
+
+def test_links_lead_to_the_run_and_the_log_of_a_round():  # E31
+    origin = RoundOrigin("tier", "manual__2026-11-28T03:00:00+00:00", "shop.submit", 0, 2)
+    run = "dags/tier/runs/manual__2026-11-28T03%3A00%3A00%2B00%3A00"
+    assert dag_run_href(origin) == run
+    assert task_log_href(origin) == f"{run}/tasks/shop.submit/mapped/0?try_number=2"
+    assert task_log_href(replace(origin, map_index=None, try_number=0)) == f"{run}/tasks/shop.submit"
+    odd = replace(origin, dag_id='"><script>', run_id="../..?a=b#c")
+    assert dag_run_href(odd) == "dags/%22%3E%3Cscript%3E/runs/..%2F..%3Fa%3Db%23c"
+    for unknown in (replace(origin, dag_id=""), replace(origin, run_id=""), RoundOrigin()):
+        assert dag_run_href(unknown) is task_log_href(unknown) is None
+
+
+def test_no_link_leads_to_a_script():  # E31
+    parts = _environment().get_template("parts.html").module
+    for address in ("javascript:alert(1)", "data:text/html,x", "//elsewhere", ""):
+        assert parts.spark_link(RoundOrigin(spark_ui_url=address), "app-1").strip() == "app-1"
+    assert 'href="https://spark/"' in parts.spark_link(RoundOrigin(spark_ui_url="https://spark/"), "app-1")
+
+
+def test_a_long_name_may_break_behind_its_parts_and_stays_text():  # E34
+    assert text.breakable("shop.a__b<c>") == "shop.<wbr>a__<wbr>b&lt;c&gt;"
 
 
 @pytest.mark.parametrize("number", [1, 2, 25, 50])

@@ -7,7 +7,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from airflow_provider_fluss.plugins.page.selection import PAGE_ROWS, PARKED, Selection, is_late, select, shown_state
+from airflow_provider_fluss.plugins.page.selection import (
+    FAILING,
+    PAGE_ROWS,
+    PARKED,
+    Selection,
+    is_late,
+    select,
+    shown_state,
+)
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 
@@ -36,6 +44,7 @@ def statuses(number: int, seed: int = 1) -> list[TieringStatus]:
             waiting_since=maybe(NOW - rand.randrange(1000)),
             next_round_time=maybe(NOW + rand.randrange(1000)),
             freshness_ms=500,
+            failing_since=maybe(NOW - rand.randrange(1000)),
         )
         for number in range(number)
     ]
@@ -45,7 +54,7 @@ def statuses(number: int, seed: int = 1) -> list[TieringStatus]:
 SEEN = {
     "table": lambda each: (each.path.database, each.path.table),
     "status": shown_state,
-    "since": lambda each: each.state_since,
+    "since": lambda each: each.state_since if each.failing_since is None else each.failing_since,
     "waiting": lambda each: each.records_waiting,
     "lag": lambda each: each.lag_ms(NOW) if each.waiting_since is not None else None,
     "next": lambda each: each.next_round_time,
@@ -82,8 +91,25 @@ def test_search_status_and_names_leave_the_tables_that_have_all_of_them():
     assert {each.table_id for each in selected.rows} == expected
     assert expected
     assert selected.counts[PARKED] == sum(each.parked for each in tables)
-    assert selected.counts["Failed"] == sum(each.state == "Failed" and not each.parked for each in tables)
-    assert sum(selected.counts.values()) == selected.total == 500
+    failed = [each for each in tables if each.state == "Failed" and not each.parked]
+    # E35: what somebody cancelled has no failures, and is not called Failed.
+    assert selected.counts["Failed"] == sum(each.consecutive_failures > 0 for each in failed) > 0
+    assert selected.counts["Interrupted"] == sum(each.consecutive_failures == 0 for each in failed) > 0
+    assert sum(selected.counts.values()) - selected.counts[FAILING] == selected.total == 500
+
+
+def test_the_tables_that_fail_come_first_and_can_be_shown_alone():  # E30
+    tables = statuses(300)
+    failing = [each for each in tables if each.consecutive_failures]
+    assert {each.state for each in failing} == set(TieringState), "whatever state they are in"
+    selected = select(tables, Selection("c"))
+    assert selected.counts[FAILING] == len(failing)
+    first = [each.consecutive_failures > 0 for each in selected.rows if not each.parked]
+    assert first == sorted(first, reverse=True)
+    parked = [each.parked for each in selected.rows]
+    assert parked == sorted(parked, reverse=True)
+    alone = select(tables, Selection("c", status=FAILING, order="table")).rows
+    assert list(alone) == sorted(failing, key=SEEN["table"])[:PAGE_ROWS]
 
 
 @pytest.mark.parametrize(("page", "shown"), [(-5, 1), (0, 1), (3, 3), (1_000_000, 3)])
@@ -93,7 +119,7 @@ def test_a_page_that_does_not_exist_is_the_nearest_one(page, shown):
     assert select([], Selection("c", page=page)).rows == []
 
 
-def test_an_unknown_order_is_that_of_the_names():
+def test_an_unknown_order_is_the_first_one():
     by_name = select(statuses(99), Selection("c")).rows
     assert select(statuses(99), Selection("c", order="nothing")).rows == by_name
 

@@ -304,6 +304,15 @@ def test_a_round_knows_where_it_was_started(client: TieringClient) -> None:  # E
     assert running.origin == by_lease.origin == ended.origin == origin
 
 
+def test_a_round_knows_since_when_its_records_had_waited(client: TieringClient) -> None:  # E31
+    table = new_table(client, [1])
+    (before,) = client.list_tiering_statuses(table.path)
+    assert before.waiting_since is not None
+    claimed(client, table, "named")
+    (by_name,) = client.list_tiering_rounds(table.path)
+    assert by_name.waiting_since == before.waiting_since
+
+
 def test_the_tables_that_fail_can_be_listed_alone(client: TieringClient, channel: grpc.Channel) -> None:  # E30
     tables = [new_table(client, [1]) for _ in range(3)]
     for table in tables[:2]:

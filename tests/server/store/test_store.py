@@ -66,6 +66,7 @@ ROUND = TieringRound(
     "late",
     TieringStats(1 << 40, 2, 3, 1 << 60),
     origin=ORIGIN,
+    waiting_since=7,
 )
 
 

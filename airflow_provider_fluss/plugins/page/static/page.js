@@ -6,10 +6,39 @@
   const search = document.getElementById("q");
   let latest = 0;
 
-  function localTimes() {
-    for (const each of document.querySelectorAll("time")) {
-      each.title = new Date(each.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  // The time zone that Airflow shows is in this browser, as the theme is.
+  function writer(styles) {
+    let chosen = "UTC";
+    try {
+      chosen = (localStorage.getItem("timezone") ?? chosen).replaceAll('"', "");
+      return new Intl.DateTimeFormat(undefined, { timeZone: chosen, ...styles });
+    } catch {
+      return new Intl.DateTimeFormat(undefined, { timeZone: "UTC", ...styles });
     }
+  }
+
+  function localTimes() {
+    const full = writer({ dateStyle: "medium", timeStyle: "long" });
+    const short = writer({ month: "short", day: "numeric", hour: "numeric", minute: "2-digit" });
+    for (const each of document.querySelectorAll("time")) {
+      each.title = full.format(new Date(each.dateTime));
+      if (each.classList.contains("full")) each.textContent = each.title;
+    }
+    for (const each of document.querySelectorAll("[data-time]")) {
+      each.textContent = short.format(new Date(each.dataset.time));
+    }
+  }
+
+  // Airflow's frame lets no link out of it. The document around it follows the link instead.
+  function onClick(event) {
+    const link = event.target.closest("a[data-outside]");
+    if (link === null || window.top === window) return;
+    event.preventDefault();
+    const outside = window.top.document.createElement("a");
+    outside.href = link.href;
+    outside.rel = "noopener noreferrer";
+    outside.target = event.ctrlKey || event.metaKey ? "_blank" : link.target;
+    outside.click();
   }
 
   // A page is not taken from under the hands of who reads an error, confirms an action or marks text.
@@ -79,6 +108,7 @@
     address.searchParams.delete("note");
     history.replaceState(null, "", address);
   }
+  document.addEventListener("click", onClick);
   localTimes();
   startRefreshing();
 })();

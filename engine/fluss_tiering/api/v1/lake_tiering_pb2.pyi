@@ -1140,6 +1140,7 @@ class PbTieringRound(_message.Message):
     FORCE_FINISHED_FIELD_NUMBER: _builtins.int
     INTERRUPTED_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
+    WAITING_SINCE_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table."""
     tiering_epoch: _builtins.int
@@ -1163,6 +1164,11 @@ class PbTieringRound(_message.Message):
     interrupted: _builtins.bool
     """Whether something other than the table ended the round: somebody cancelled it, a newer attempt superseded it, or its
     driver was stopped or lost. Such a round is Failed, but it does not count as a failure of the table.
+    """
+    waiting_since: _builtins.int
+    """About the time at which the oldest record was written that was not in the lake when the round began: waiting_since of
+    the table's status at that time. The end of the round less this is the lag that the round has ended. It is absent if
+    no record waited, or if the server did not know it.
     """
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
@@ -1193,10 +1199,11 @@ class PbTieringRound(_message.Message):
         force_finished: _builtins.bool = ...,
         interrupted: _builtins.bool = ...,
         origin: Global___PbRoundOrigin | None = ...,
+        waiting_since: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_end_time", b"_end_time", "_error", b"_error", "_origin", b"_origin", "_stats", b"_stats", "attempt_token", b"attempt_token", "end_time", b"end_time", "error", b"error", "origin", b"origin", "stats", b"stats", "table_path", b"table_path"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_end_time", b"_end_time", "_error", b"_error", "_origin", b"_origin", "_stats", b"_stats", "_waiting_since", b"_waiting_since", "attempt_token", b"attempt_token", "end_time", b"end_time", "error", b"error", "origin", b"origin", "stats", b"stats", "table_path", b"table_path", "waiting_since", b"waiting_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_end_time", b"_end_time", "_error", b"_error", "_origin", b"_origin", "_stats", b"_stats", "attempt_token", b"attempt_token", "driver", b"driver", "end_time", b"end_time", "error", b"error", "force_finished", b"force_finished", "interrupted", b"interrupted", "lease_id", b"lease_id", "origin", b"origin", "start_time", b"start_time", "stats", b"stats", "status", b"status", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token", "_end_time", b"_end_time", "_error", b"_error", "_origin", b"_origin", "_stats", b"_stats", "_waiting_since", b"_waiting_since", "attempt_token", b"attempt_token", "driver", b"driver", "end_time", b"end_time", "error", b"error", "force_finished", b"force_finished", "interrupted", b"interrupted", "lease_id", b"lease_id", "origin", b"origin", "start_time", b"start_time", "stats", b"stats", "status", b"status", "table_id", b"table_id", "table_path", b"table_path", "tiering_epoch", b"tiering_epoch", "waiting_since", b"waiting_since"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempt_token: _TypeAlias = _typing.Literal["attempt_token"]  # noqa: Y015
     _WhichOneofArgType__attempt_token: _TypeAlias = _typing.Literal["_attempt_token", b"_attempt_token"]  # noqa: Y015
@@ -1208,6 +1215,8 @@ class PbTieringRound(_message.Message):
     _WhichOneofArgType__origin: _TypeAlias = _typing.Literal["_origin", b"_origin"]  # noqa: Y015
     _WhichOneofReturnType__stats: _TypeAlias = _typing.Literal["stats"]  # noqa: Y015
     _WhichOneofArgType__stats: _TypeAlias = _typing.Literal["_stats", b"_stats"]  # noqa: Y015
+    _WhichOneofReturnType__waiting_since: _TypeAlias = _typing.Literal["waiting_since"]  # noqa: Y015
+    _WhichOneofArgType__waiting_since: _TypeAlias = _typing.Literal["_waiting_since", b"_waiting_since"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__attempt_token) -> _WhichOneofReturnType__attempt_token | None: ...
     @_typing.overload
@@ -1218,6 +1227,8 @@ class PbTieringRound(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__origin) -> _WhichOneofReturnType__origin | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stats) -> _WhichOneofReturnType__stats | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_since) -> _WhichOneofReturnType__waiting_since | None: ...
 
 Global___PbTieringRound: _TypeAlias = PbTieringRound  # noqa: Y015
 

@@ -107,6 +107,7 @@ def round_to_columns(tiering_round: TieringRound) -> Mapping[str, object]:
         "coordinator_epoch": tiering_round.coordinator_epoch,
         "interrupted": tiering_round.interrupted,
         "origin": _origin_to_json(tiering_round.origin),
+        "waiting_since": tiering_round.waiting_since,
     }
 
 
@@ -128,6 +129,7 @@ def round_from_row(row: sa.Row[Any]) -> TieringRound:
         coordinator_epoch=row.coordinator_epoch or 0,
         interrupted=row.interrupted,
         origin=None if row.origin is None else RoundOrigin(**json.loads(row.origin)),
+        waiting_since=row.waiting_since,
     )
 
 

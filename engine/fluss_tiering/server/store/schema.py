@@ -121,6 +121,7 @@ tiering_rounds = sa.Table(
     sa.Column("interrupted", sa.Boolean, nullable=False, server_default=sa.false()),
     # A JSON object of what is known of it.
     sa.Column("origin", sa.Text),
+    sa.Column("waiting_since", sa.BigInteger),
     sa.Index("ix_tiering_rounds_of_lease", "lease_id", "table_id", "tiering_epoch"),
     # Few rows at a time are not over, and they are found when the server starts.
     sa.Index("ix_tiering_rounds_running", "table_id", sqlite_where=_RUNNING, postgresql_where=_RUNNING),

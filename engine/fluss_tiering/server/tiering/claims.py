@@ -10,7 +10,13 @@ from fluss_tiering.server.times import iso_time
 
 
 def claim_table(
-    changes: TieringChanges, table: TieredTable, owner: RoundOwner, backoff: FailureBackoff, now: int
+    changes: TieringChanges,
+    table: TieredTable,
+    owner: RoundOwner,
+    backoff: FailureBackoff,
+    now: int,
+    *,
+    waiting_since: int | None = None,
 ) -> Claim:
     """Begin a round of the table under a new epoch, whether the table is due or not.
 
@@ -35,7 +41,7 @@ def claim_table(
         changes.put(table, ended)
         if table.status.parked:
             raise _parked(table.status)
-    table = begin(claimable(table, now), owner, now)
+    table = begin(claimable(table, now), owner, now, waiting_since)
     changes.put(table)
     status = table.status
     return Claim(status.table_id, status.path, status.tiering_epoch, owner.coordinator_epoch)

@@ -60,8 +60,9 @@ def hand_out(
         first = changes.first_pending(shows)
     if first is None:
         return None
-    changes.put(begin(first, requester, now))
     status = first.status
+    shown = tables.shown(status.table_id)
+    changes.put(begin(first, requester, now, None if shown is None else shown.waiting_since))
     return Claim(status.table_id, status.path, status.tiering_epoch, requester.coordinator_epoch)
 
 

@@ -228,7 +228,9 @@ class LakeTieringManager:
                     table = None if known is None else changes.table(known.status.table_id)
                     if table is None:
                         raise not_tiered(path)
-                    claims.append(claim_table(changes, table, owner, self._policy.backoff, now))
+                    shown = self._ledger.tables.shown(table.status.table_id)
+                    since = None if shown is None else shown.waiting_since
+                    claims.append(claim_table(changes, table, owner, self._policy.backoff, now, waiting_since=since))
                 except FlussTieringError as error:
                     # An application waits for the end of another one's round by asking again and again.
                     waits = error.code is ErrorCode.TABLE_BEING_TIERED

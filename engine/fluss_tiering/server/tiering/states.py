@@ -243,8 +243,15 @@ def claimable(table: TieredTable, now: int) -> TieredTable:
     return table if table.status.state is TieringState.PENDING else pend(table, now)
 
 
-def begin(table: TieredTable, owner: RoundOwner, now: int) -> TieredTable:
-    """Begin the round of the table's epoch: Pending -> Tiering."""
+def begin(table: TieredTable, owner: RoundOwner, now: int, waiting_since: int | None = None) -> TieredTable:
+    """Begin the round of the table's epoch: Pending -> Tiering.
+
+    Args:
+        table: The table.
+        owner: The owner of the round.
+        now: The present time, in milliseconds since the epoch.
+        waiting_since: When the oldest record was written that is not in the lake; None if that is not known.
+    """
     tiering = move(table, TieringState.TIERING, now)
     return replace(
         tiering,
@@ -259,6 +266,7 @@ def begin(table: TieredTable, owner: RoundOwner, now: int) -> TieredTable:
             start_time=now,
             coordinator_epoch=owner.coordinator_epoch,
             origin=owner.origin,
+            waiting_since=waiting_since,
         ),
         last_heartbeat=now,
     )
