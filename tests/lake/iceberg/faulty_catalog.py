@@ -79,6 +79,7 @@ class FaultyCatalog(Proxy):
         meanwhile: What others do before the answer.
         late: The commits that are still under way: each does one.
         unreachable: Whether every request after the fault is refused.
+        stale: Whether a copy that is behind says after the fault what the table is.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -87,14 +88,24 @@ class FaultyCatalog(Proxy):
         self.lands = False
         self.meanwhile: Callable[[], object] = lambda: None
         self.late: list[Callable[[], Answer]] = []
-        self.unreachable = False
+        self.unreachable = self.stale = False
+        self._last = self._kept = b""
+
+    def keep(self) -> None:
+        """Keep what the catalog says of the table now, with which it answers later while `stale` is set."""
+        self._kept = self._last
 
     def handle(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Any:
         fault = self.fault
         if method != "POST" or fault is None or not _COMMIT.match(path):
             if self.unreachable and fault is None:
                 return FAULTS["401"](b"")
-            return super().handle(method, path, headers, body)
+            answer = super().handle(method, path, headers, body)
+            if method == "GET" and _COMMIT.match(path.partition("?")[0]):
+                if self.stale and fault is None:
+                    return 200, {"Content-Type": "application/json"}, self._kept
+                self._last = answer[2]
+            return answer
         self.fault = None
         before = self.forward("GET", path, {k: v for k, v in headers.items() if not k.startswith("Content-")}, b"")[2]
         if self.lands:

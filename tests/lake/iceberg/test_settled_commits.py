@@ -13,6 +13,7 @@ from faulty_catalog import FAULTS, SENT_AGAIN, FaultyCatalog, FaultyLake
 
 from fluss_tiering.lake.iceberg.java import UNKNOWN_OUTCOME, lake_errors
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import rewrite_position_deletes
+from fluss_tiering.lake.iceberg.metadata import settled
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.maintenance import plan
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
@@ -111,19 +112,21 @@ def test_whatever_the_catalog_answers(new_lake, catalog: FaultyCatalog, monkeypa
     # E1, E2
     command, _, defects = COMMANDS[name]
     monkeypatch.setattr(plan, "_MANY_MANIFESTS", 1)
-    lake, wrong = None, []
+    lake, wrong, checked = None, [], False
+    tries = [(fault, lands, lands or fault in SENT_AGAIN) for fault in FAULTS for lands in (True, False)]
     # Commits that land come first: they leave nothing behind, which the others would hide.
-    tries = sorted(itertools.product(FAULTS, (True, False)), key=lambda each: not (each[1] or each[0] in SENT_AGAIN))
-    for fault, lands in tries:
+    for fault, lands, done in sorted(tries, key=lambda each: not each[2]):
         if lake is None:
             lake = new_lake(kind)
             lake.round()
-        for _ in range(0 if name == "round" else 2):
+        elif not done and not checked:
+            checked = True
+            wrong += [f"leaves {each}" for each in lake.unneeded_files()]
+        if name != "round":
             lake.round(**defects)
         catalog.fault, catalog.lands = FAULTS[fault], lands
         failure = outcome(command, lake)
         assert catalog.fault is None, "no commit was sent"
-        done = lands or fault in SENT_AGAIN
         lake.model = lake.pending if done else lake.model
         seen = [*answered(failure, done=done), *judged(lake)]
         # The request may only be late.
@@ -131,8 +134,6 @@ def test_whatever_the_catalog_answers(new_lake, catalog: FaultyCatalog, monkeypa
             assert not done, "a commit that was sent again has landed twice"
             lake.model = lake.pending
             seen += judged(lake)
-        elif done and (left := lake.unneeded_files()):
-            seen.append(f"leaves {left}")
         catalog.late.clear()
         lake.pending = lake.model
         seen = [f"{fault} {'after' if lands else 'before'}: {each}" for each in seen]
@@ -169,28 +170,33 @@ def judged(lake: FaultyLake) -> Iterator[str]:
                 yield f"{judge} finds {found} instead of {lake.model}"
 
 
-@pytest.mark.parametrize("fault", ["400 conflict", "500"])
-def test_a_round_that_others_overtake_is_settled_at_once(new_lake, catalog: FaultyCatalog, fault):  # E4
+def a_write_to_a_branch(lake: FaultyLake) -> None:
+    table = lake.open().java_table
+    table.manageSnapshots().createBranch("audit", table.currentSnapshot().snapshotId()).commit()
+    table.newAppend().toBranch("audit").commit()
+
+
+def a_row_of_others(lake: FaultyLake) -> None:
+    values = "0, 'theirs', 1, 0, 0, TIMESTAMP '2020-01-01 00:00:00'"
+    lake.spark.sql(f"INSERT INTO {lake.name}.db.{lake.name} VALUES ({values})")
+
+
+# E4: the sequence number is taken by others, and the catalog calls that a bad request
+@pytest.mark.parametrize("others", [a_compaction, a_write_to_a_branch, a_row_of_others])
+def test_a_conflict_that_is_called_a_bad_request(new_lake, catalog: FaultyCatalog, others):
     lake = new_lake("equality")
     for _ in range(3):
         lake.round()
-    catalog.fault, catalog.meanwhile = FAULTS[fault], lambda: a_compaction(lake)
-    lake.round()
-    assert lake.keys(DUCKDB) == lake.model
-    assert lake.unneeded_files() == set()
-
-    def other_round() -> None:
-        lake.spark.sql(
-            f"INSERT INTO {lake.name}.db.{lake.name} VALUES (0, 'theirs', 1, 0, 0, TIMESTAMP '2020-01-01 00:00:00')"
-        )
-
-    catalog.fault, catalog.meanwhile = FAULTS[fault], other_round
-    with pytest.raises(FlussTieringError) as refused:
+    catalog.fault, catalog.meanwhile = FAULTS["400 conflict"], lambda: others(lake)
+    if others is a_row_of_others:
+        with pytest.raises(FlussTieringError) as refused:
+            lake.round()
+        assert refused.value.code is ErrorCode.LAKE_CONFLICT
+        lake.model = [0, *lake.model]
+    else:
         lake.round()
-
-    assert refused.value.code is ErrorCode.LAKE_CONFLICT
-    assert [each()[0] == 200 for each in catalog.late] == [False, False], "what was certain stays so"
-    assert lake.keys(DUCKDB) == sorted([0, *lake.model])
+    assert [each()[0] == 200 for each in catalog.late] == [False], "the request itself can never land"
+    assert lake.keys(DUCKDB) == lake.model
     assert lake.unneeded_files() == set()
 
 
@@ -205,3 +211,26 @@ def test_a_commit_is_unknown_while_its_history_cannot_be_read(new_lake, catalog:
     assert failure.startswith("the lake refused the credentials given: NotAuthorizedException: ")
     assert lake.keys(DUCKDB) == lake.keys(SPARK) == lake.model
     lake.round()
+
+
+def test_a_copy_of_the_catalog_that_is_behind_proves_nothing(new_lake, catalog: FaultyCatalog):  # E1
+    lake = new_lake("log")
+    lake.round()
+    catalog.keep()
+    lake.round()
+    catalog.fault, catalog.lands, catalog.stale = FAULTS["401"], True, True
+    failure = outcome(a_round, lake)
+    catalog.stale = False
+    assert failure.endswith(UNKNOWN_OUTCOME)
+    lake.model = lake.pending
+    assert list(judged(lake)) == []
+
+
+def test_without_the_jar_no_lake_table_is_opened(new_lake, monkeypatch):  # E1
+    lake = new_lake("log")
+    lake.round()
+    settled._constructor.cache_clear()
+    monkeypatch.setattr(settled, "_JAR", "spark/jars/missing.jar")
+    monkeypatch.setattr(settled, "_CLASS", "fluss.tiering.iceberg.Missing")
+    with pytest.raises(FlussTieringError, match=r"expected the class .*Missing in .*missing\.jar; run `make setup`"):
+        lake.open()

@@ -1,12 +1,15 @@
 package fluss.tiering.iceberg;
 
+import java.util.List;
 import java.util.Objects;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.TableMetadata;
 import org.apache.iceberg.TableOperations;
 import org.apache.iceberg.encryption.EncryptionManager;
+import org.apache.iceberg.exceptions.BadRequestException;
 import org.apache.iceberg.exceptions.CommitFailedException;
 import org.apache.iceberg.exceptions.CommitStateUnknownException;
+import org.apache.iceberg.exceptions.ValidationException;
 import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.io.LocationProvider;
 
@@ -24,6 +27,10 @@ public final class SettledTableOperations implements TableOperations {
     private static final int TRIES = 4;
 
     private static final long FIRST_PAUSE_MS = 100;
+
+    /** What a catalog answers to a commit that it understands and refuses. */
+    private static final List<Class<? extends RuntimeException>> REFUSALS =
+            List.of(CommitFailedException.class, ValidationException.class, BadRequestException.class);
 
     private final TableOperations catalog;
 
@@ -53,11 +60,11 @@ public final class SettledTableOperations implements TableOperations {
                 return;
             }
             boolean refused = failure instanceof CommitFailedException;
-            if (change.cannotLandOn(found) || (refused && !isSame(base, found))) {
+            if (cannotLand(change, found, failure)) {
                 // Iceberg applies the change to what it finds now, if that is still right, and tries again.
                 throw refused ? failure : conflict(failure);
             }
-            if (!refused || attempt == TRIES) {
+            if (!refused || attempt == TRIES || !change.isAbsentFrom(found)) {
                 throw unknown(failure);
             }
             pause(FIRST_PAUSE_MS << attempt, failure);
@@ -93,8 +100,37 @@ public final class SettledTableOperations implements TableOperations {
         }
     }
 
-    private static boolean isSame(TableMetadata first, TableMetadata second) {
-        return Objects.equals(first.metadataFileLocation(), second.metadataFileLocation());
+    /**
+     * Return whether a commit that is not there can never land any more, also if the request is still under way.
+     *
+     * @param found what the table is now
+     * @param failure the answer to the request, or to the last one if the catalog's client has sent several
+     */
+    private boolean cannotLand(Change change, TableMetadata found, RuntimeException failure) {
+        if (change.onlyRemoves()) {
+            // Nothing was written for it, so that nothing is deleted if it fails.
+            return failure instanceof CommitFailedException;
+        }
+        if (!change.isAbsentFrom(found) || change.isNewerThan(found)) {
+            // Another try to commit the same snapshot has landed, or a copy of the catalog that is behind has answered.
+            return false;
+        }
+        if (change.hasOtherCurrentSnapshot(found)) {
+            return true;
+        }
+        if (failure instanceof CommitFailedException && !isRest() && change.hasOtherMetadata(found)) {
+            return true;
+        }
+        boolean refused = REFUSALS.stream().anyMatch(kind -> kind.isInstance(failure));
+        return refused && change.hasOtherSequenceNumber(found);
+    }
+
+    /**
+     * Return whether the catalog compares only what a commit demands, such as the current snapshot. Other catalogs
+     * compare the location of the metadata, so that any other commit stops one that is under way.
+     */
+    private boolean isRest() {
+        return catalog.getClass().getName().startsWith("org.apache.iceberg.rest.");
     }
 
     private static void pause(long milliseconds, RuntimeException failure) {
@@ -183,7 +219,7 @@ public final class SettledTableOperations implements TableOperations {
         }
 
         boolean isIn(TableMetadata found) {
-            if (added == null) {
+            if (onlyRemoves()) {
                 return base.snapshots().stream()
                         .mapToLong(Snapshot::snapshotId)
                         .noneMatch(id -> metadata.snapshot(id) == null && found.snapshot(id) != null);
@@ -193,14 +229,30 @@ public final class SettledTableOperations implements TableOperations {
             return same != null && added.manifestListLocation().equals(same.manifestListLocation());
         }
 
-        /**
-         * Return whether the catalog must refuse the commit, also if the request is still under way: a commit that adds
-         * a snapshot demands that the current one is still that of its base.
-         */
-        boolean cannotLandOn(TableMetadata found) {
-            return added != null
-                    && found.snapshot(added.snapshotId()) == null
-                    && !Objects.equals(currentId(base), currentId(found));
+        boolean onlyRemoves() {
+            return added == null;
+        }
+
+        boolean isAbsentFrom(TableMetadata found) {
+            return onlyRemoves() || found.snapshot(added.snapshotId()) == null;
+        }
+
+        /** A commit that adds a snapshot demands that the current one is still that of its base. */
+        boolean hasOtherCurrentSnapshot(TableMetadata found) {
+            return !Objects.equals(currentId(base), currentId(found));
+        }
+
+        boolean isNewerThan(TableMetadata found) {
+            return base.lastSequenceNumber() > found.lastSequenceNumber();
+        }
+
+        boolean hasOtherMetadata(TableMetadata found) {
+            return !Objects.equals(base.metadataFileLocation(), found.metadataFileLocation());
+        }
+
+        /** A snapshot with a parent needs a sequence number that no other one has, also not one of another branch. */
+        boolean hasOtherSequenceNumber(TableMetadata found) {
+            return base.currentSnapshot() != null && found.lastSequenceNumber() > base.lastSequenceNumber();
         }
 
         private static Long currentId(TableMetadata metadata) {
