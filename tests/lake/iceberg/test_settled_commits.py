@@ -131,7 +131,8 @@ def test_whatever_the_catalog_answers(new_lake, catalog: FaultyCatalog, monkeypa
         seen = [*answered(failure, done=done), *judged(lake)]
         # The request may only be late.
         if [each()[0] for each in catalog.late] == [200] and not seen:
-            assert not done, "a commit that was sent again has landed twice"
+            # Nothing is left of an expiry to be done twice.
+            assert name == "expire" or not done, "a commit that was sent again has landed twice"
             lake.model = lake.pending
             seen += judged(lake)
         catalog.late.clear()

@@ -75,6 +75,9 @@ public final class SettledTableOperations implements TableOperations {
     private RuntimeException failure(TableMetadata base, TableMetadata metadata, Change change) {
         try {
             catalog.commit(base, metadata);
+        } catch (NullPointerException error) {
+            // The client of REST catalogs takes an empty answer for one.
+            return new IllegalStateException("the catalog has answered nothing to the commit");
         } catch (RuntimeException error) {
             return error;
         }
