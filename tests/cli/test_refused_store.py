@@ -7,6 +7,7 @@ import json
 import pytest
 
 from engine_support import descriptor, new_path
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
 
@@ -32,7 +33,8 @@ def test_a_table_whose_store_executors_cannot_use_fails_before_spark_starts(comm
     assert found.code == 1
     for path, each in zip(said, json.loads(found.out), strict=True):
         assert said[path] in each["error"]
-    for status in client.list_tiering_statuses():
-        assert said[str(status.path)] in status.last_error
+    for path, error in said.items():
+        (status,) = client.list_tiering_statuses(TablePath.parse(path))
+        assert error in status.last_error
         assert status.state is TieringState.FAILED
         assert status.consecutive_failures == 1

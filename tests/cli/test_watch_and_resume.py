@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from engine_support import ServerProcess, new_table
 from fluss_tiering.cli import watch
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.tiering import HeartbeatEntry
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import HeartbeatEntry, TieringState, TieringStatus
 from waiting import WAIT_S
 
 PROGRAM = str(Path(sys.executable).with_name("fluss-tiering"))
@@ -171,6 +173,18 @@ def test_a_terminal_shows_the_table_as_it_stands(server, client):
         until("Parked")
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 130
+
+
+def test_a_watch_of_failing_tables_tells_their_recovery_too(capsys):  # E30
+    path, other = TablePath("db", "t"), TablePath("db", "healthy")
+    healthy = TieringStatus(1, other, TieringState.SCHEDULED, 0, 1)
+    fails = TieringStatus(2, path, TieringState.PENDING, 0, 2, last_error="boom", consecutive_failures=1)
+    seen = [{other: healthy}, {other: healthy, path: fails}]
+    tiered = replace(fails, state=TieringState.SCHEDULED, last_error=None, consecutive_failures=0)
+    seen += [{other: healthy, path: tiered}, {path: replace(tiered, tiering_epoch=3)}]
+    watch._print_changes(iter(seen), failing=True, json=False)
+    told = [re.split("  +", line)[1:] for line in capsys.readouterr().out.splitlines()]
+    assert told == [["db.t", "Pending", "epoch 2", "boom"], ["db.t", "Scheduled", "epoch 2"]]
 
 
 def test_an_outage_is_told_once(client, monkeypatch, capsys):
