@@ -16,6 +16,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 MISSING: Final = "is missing"
 FORBIDDEN: Final = "cannot be read (permission denied)"
+_DAMAGED: Final = "is damaged: "
 _BATCH_ROWS: Final = 1024
 """So many rows are read at once. Values may be large."""
 DAMAGE: Final = (OSError, ValueError, KeyError, pa.ArrowException)
@@ -74,14 +75,25 @@ def unreadable_file(location: str, what: str, kind: str = "data file", form: str
     if what == FORBIDDEN:
         return FlussTieringError(
             ErrorCode.STORAGE,
-            f"the {kind} {location} {what}: expected a file that Spark's driver and executors may read; look at its "
-            "owner and its rights, and at those of its folders",
+            f"{cause_of(location, what, kind)}: expected a file that Spark's driver and executors may read; look at "
+            "its owner and its rights, and at those of its folders",
         )
     return FlussTieringError(
         ErrorCode.CORRUPT_DATA,
-        f"the {kind} {location} {what}: expected the {form} file that the lake table refers to; restore it from a "
+        f"{cause_of(location, what, kind)}: expected the {form} file that the lake table refers to; restore it from a "
         "backup, or from an older version if its store keeps versions",
     )
+
+
+def cause_of(location: str, what: str, kind: str) -> str:
+    """Return what is wrong with a file, and then the file, so that the cause stays if a column cuts the text."""
+    if what == MISSING:
+        return f"{kind} missing: {location}"
+    if what == FORBIDDEN:
+        return f"{kind} cannot be read: {location}: permission denied"
+    if what.startswith(_DAMAGED):
+        return f"{kind} damaged: {location}: {what.removeprefix(_DAMAGED)}"
+    return f"{kind} unusable: {location} {what}"
 
 
 def damage_of(filesystem: fs.FileSystem, location: str) -> str | None:

@@ -248,7 +248,7 @@ def test_files_of_an_unknown_layout_change_nothing(two_groups: tuple[WrittenRoun
 def test_a_damaged_file_leaves_nothing_behind(two_groups: tuple[WrittenRounds, PlaceWork], number: int) -> None:
     table, work = two_groups
     content = damage(work.live[number], b"PAR1 nonsense PAR1")
-    with pytest.raises(FlussTieringError, match=f"the data file {work.live[number].location} is damaged") as error:
+    with pytest.raises(FlussTieringError, match=f"data file damaged: {work.live[number].location}") as error:
         PlaceRewriter(table.writer())(work)
     assert error.value.code is ErrorCode.CORRUPT_DATA
     damage(work.live[number], content)
@@ -291,7 +291,7 @@ def test_what_was_written_of_a_file_goes_if_the_rest_cannot_be_read(
     before = on_disk(tmp_path)
     live = tuple(table.live.values())
     damage(live[-1], b"PAR1 nonsense PAR1")
-    with pytest.raises(FlussTieringError, match="is damaged"):
+    with pytest.raises(FlussTieringError, match="data file damaged"):
         PlaceRewriter(table.writer())(PlaceWork(0, (), table.location(), live, (tuple(range(len(live))),)))
     assert on_disk(tmp_path) == before
 

@@ -196,7 +196,7 @@ def test_files_of_the_other_format_version_are_refused(spark, tmp_path: Path) ->
     vectors = table.written(lake, {first: [1]})
     for wrong, handle, said in (
         (vectors, lake, (ErrorCode.STORAGE, "could not prepare the commit to the lake table")),
-        (files, None, (ErrorCode.LAKE_CONFLICT, "was changed by somebody else during the round")),
+        (files, None, (ErrorCode.LAKE_CONFLICT, "lake table changed by somebody else during the round")),
     ):
         with pytest.raises(FlussTieringError) as error:
             table.commit(handle or table.open(), wrong)

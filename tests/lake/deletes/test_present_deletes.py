@@ -203,12 +203,12 @@ def cut(file: LakeFile) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda file: path(file).unlink(), "is missing: expected the Puffin file that the lake table refers to"),
-        (cut, "is damaged: it has 30 bytes, and its deletion vector would end at"),
-        (damaged_after(5), "is damaged: its deletion vector says that it has"),
-        (damaged_after(9), "is damaged: its deletion vector begins with"),
-        (damaged_after(40), "is damaged: the checksum of its deletion vector is"),
-        (lambda file: path(file).write_bytes(b""), "is damaged: it has 0 bytes"),
+        (lambda file: path(file).unlink(), "missing: {}: expected the Puffin file that the lake table refers to"),
+        (cut, "damaged: {}: it has 30 bytes, and its deletion vector would end at"),
+        (damaged_after(5), "damaged: {}: its deletion vector says that it has"),
+        (damaged_after(9), "damaged: {}: its deletion vector begins with"),
+        (damaged_after(40), "damaged: {}: the checksum of its deletion vector is"),
+        (lambda file: path(file).write_bytes(b""), "damaged: {}: it has 0 bytes"),
     ],
     ids=["missing", "cut", "length", "magic", "content", "empty"],
 )
@@ -218,7 +218,7 @@ def test_a_puffin_file_that_is_missing_or_damaged_is_named(tmp_path: Path, damag
     with pytest.raises(FlussTieringError) as error:
         present_deletes(place_in(tmp_path), {"a": [of_a]})
     assert error.value.code is ErrorCode.CORRUPT_DATA
-    assert error.value.message.startswith(f"the position delete file {of_a.location} {said}")
+    assert error.value.message.startswith(f"position delete file {said.format(of_a.location)}")
     assert error.value.message.endswith(REMEDY)
 
 
@@ -232,11 +232,11 @@ def test_a_vector_of_another_data_file_is_noticed_by_its_size(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda file: path(file).unlink(), "is missing: expected the Parquet file that the lake table refers to"),
-        (lambda file: path(file).write_bytes(b"no Parquet"), "is damaged: "),
-        (lambda file: pq.write_table(pa.table({"file_path": ["a"]}), path(file)), "is damaged: "),
-        (lambda file: pq.write_table(pa.table({"file_path": ["a"], "pos": [-1]}), path(file)), "is damaged: "),
-        (lambda file: pq.write_table(pa.table({"file_path": ["a"], "pos": ["b"]}), path(file)), "is damaged: "),
+        (lambda file: path(file).unlink(), "missing: {}: expected the Parquet file that the lake table refers to"),
+        (lambda file: path(file).write_bytes(b"no Parquet"), "damaged: {}: "),
+        (lambda file: pq.write_table(pa.table({"file_path": ["a"]}), path(file)), "damaged: {}: "),
+        (lambda file: pq.write_table(pa.table({"file_path": ["a"], "pos": [-1]}), path(file)), "damaged: {}: "),
+        (lambda file: pq.write_table(pa.table({"file_path": ["a"], "pos": ["b"]}), path(file)), "damaged: {}: "),
     ],
     ids=["missing", "no Parquet", "no positions", "negative", "text"],
 )
@@ -246,7 +246,7 @@ def test_a_position_delete_file_that_is_missing_or_damaged_is_named(tmp_path: Pa
     with pytest.raises(FlussTieringError) as error:
         present_deletes(place_in(tmp_path), {"a": [file]})
     assert error.value.code is ErrorCode.CORRUPT_DATA
-    assert error.value.message.startswith(f"the position delete file {file.location} {said}")
+    assert error.value.message.startswith(f"position delete file {said.format(file.location)}")
 
 
 def test_a_position_delete_file_of_another_format_is_refused(tmp_path: Path) -> None:

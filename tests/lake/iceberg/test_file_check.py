@@ -89,10 +89,10 @@ def test_a_file_without_statistics_is_read(tmp_path: Path, kind: pa.DataType) ->
 @pytest.mark.parametrize(
     ("content", "form", "named"),
     [
-        (FileContent.DATA, "PARQUET", "the data file {}"),
-        (FileContent.EQUALITY_DELETES, "PARQUET", "the equality delete file {}"),
-        (FileContent.POSITION_DELETES, "PARQUET", "the position delete file {}"),
-        (FileContent.POSITION_DELETES, "PUFFIN", "the position delete file {}"),
+        (FileContent.DATA, "PARQUET", "data file"),
+        (FileContent.EQUALITY_DELETES, "PARQUET", "equality delete file"),
+        (FileContent.POSITION_DELETES, "PARQUET", "position delete file"),
+        (FileContent.POSITION_DELETES, "PUFFIN", "position delete file"),
     ],
 )
 def test_a_file_that_is_missing_or_damaged_is_named(
@@ -104,14 +104,14 @@ def test_a_file_that_is_missing_or_damaged_is_named(
     checker = FileChecker({}, {})
     assert checker(file) is None
     for damage, said in (
-        (lambda: path.write_bytes(path.read_bytes()[:-20]), "is damaged: "),
-        (path.unlink, "is missing"),
+        (lambda: path.write_bytes(path.read_bytes()[:-20]), "damaged: "),
+        (path.unlink, "missing: "),
     ):
         damage()
         with pytest.raises(FlussTieringError) as raised:
             checker(file)
         assert raised.value.code is ErrorCode.CORRUPT_DATA
-        assert raised.value.message.startswith(f"{named.format(file.location)} {said}")
+        assert raised.value.message.startswith(f"{named} {said}{file.location}")
         assert (
             f": expected the {form.capitalize()} file that the lake table refers to; restore it" in raised.value.message
         )
@@ -143,7 +143,7 @@ def test_another_file_in_the_place_of_a_data_file_is_damage_and_no_wrong_bounds(
     checker = FileChecker({}, {})
     assert checker(file) is not None, "its bounds are wrong"
     other = replace(file, rows=rows, **({} if size is None else {"size_bytes": size}))
-    said = f"the data file {file.location} is damaged: it {said.format(size=path.stat().st_size)}"
+    said = f"data file damaged: {file.location}: it {said.format(size=path.stat().st_size)}"
     with pytest.raises(FlussTieringError) as raised:
         checker(other)
     assert raised.value.message.startswith(said)
@@ -163,13 +163,13 @@ def test_no_flipped_bit_of_a_puffin_file_changes_what_is_deleted(tmp_path: Path)
         assert checker(file) is None, "the size is right"
         told = checker.damage(file)
         assert told is not None
-        assert told.startswith(f"the position delete file {file.location} is damaged: "), at
+        assert told.startswith(f"position delete file damaged: {file.location}: "), at
         assert "deletion vector" in told
     for at in range(len(content)):
         path.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
         # The names of data files in the footer are not compared with anything.
         told = checker.damage(file)
-        assert told is None or " is damaged: " in told, at
+        assert told is None or " damaged: " in told, at
 
 
 def test_a_lower_bound_alone_is_checked(tmp_path: Path) -> None:  # D40

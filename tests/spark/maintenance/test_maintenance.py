@@ -269,7 +269,7 @@ def test_an_expiry_beside_a_damaged_snapshot_says_what_it_has_done(tiering: Tier
     finally:
         manifest_list.write_bytes(whole)
 
-    said = f"the manifest list {snapshot.manifestListLocation()} is damaged: "
+    said = f"manifest list damaged: {snapshot.manifestListLocation()}: "
     if damaged == "newest":
         # The older ones may be all that is left to readers.
         assert done.error is not None

@@ -381,7 +381,7 @@ def test_a_data_file_that_cannot_be_read_stops_the_rewrite(tiering: Tiering, wha
 
     assert done.error is not None
     assert str(path) in done.error
-    assert {"missing": "is missing", "rows missing": "has 9 rows"}.get(what, "is damaged") in done.error
+    assert {"missing": "file missing: ", "rows missing": "has 9 rows"}.get(what, "file damaged: ") in done.error
     assert "restore it from a backup" in done.error
     assert tiering.files_on_disk(table) == on_disk
     path.write_bytes(content)

@@ -387,7 +387,7 @@ def test_the_error_that_a_worker_of_ours_raised_is_told_as_it_is():
         "fluss_tiering.model.errors.FlussTieringError: bucket 1 of table 7: the last\n"
         "\n\tat org.apache.spark.api.python\n"
     )
-    assert failure_of(PySparkException(text)).message == "a Spark task failed: bucket 1 of table 7: the last"
+    assert failure_of(PySparkException(text)).message == "bucket 1 of table 7: the last"
 
 
 def test_an_error_without_a_word_is_told_by_its_name():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 from py4j.java_gateway import JavaObject
@@ -276,3 +278,53 @@ def test_a_dropped_lake_table_of_a_cluster_is_not_replaced(cluster: Tiering):
 
     assert "was renamed or dropped" in result.error
     assert not is_there(cluster, cluster.name(table))
+
+
+def newest_manifest_list(tiering: Tiering, table: TableInfo) -> Path:
+    snapshot = IcebergCatalogs(tiering.spark).find_table(table).java_table.currentSnapshot()
+    return Path(urlparse(snapshot.manifestListLocation()).path)
+
+
+def calls_in(error: str) -> list[str]:
+    return re.findall(r"CALL \S+\(.*?\)", error)
+
+
+# E1
+def test_the_error_of_a_lost_manifest_list_names_the_way_back_before_a_rewrite(tiering: Tiering) -> None:
+    table = tiered(tiering)
+    catalog = table.lake_catalog_properties["name"]
+    tiering.spark.sql(
+        f"CALL {catalog}.system.rewrite_data_files(table => '{table.path}', options => map('rewrite-all', 'true'))"
+    )
+    rows = tiering.lake_rows(table)
+    newest_manifest_list(tiering, table).unlink()
+
+    error = refused(tiering, table)
+    assert error.startswith("manifest list missing: ")  # E33
+    (call,) = calls_in(error)
+    assert "rollback_to_snapshot" in call
+    tiering.spark.sql(call)
+    tiering.spark.sql(f"REFRESH TABLE {tiering.name(table)}")
+    assert tiering.lake_rows(table) == rows
+    goes_on(tiering, table)
+
+
+# E1
+def test_the_error_of_a_lost_manifest_list_of_a_round_says_what_rounds_need(tiering: Tiering) -> None:
+    table = tiered(tiering, rounds=1)
+    before = tiering.lake_rows(table)
+    tiering.write(table, named([50], "last"))
+    tiering.tier(table)
+    lost = newest_manifest_list(tiering, table)
+    away = lost.rename(lost.with_name("away"))
+
+    error = refused(tiering, table)
+    assert error.startswith("manifest list missing: ")
+    rollback, make_current = calls_in(error)
+    tiering.spark.sql(rollback)
+    tiering.spark.sql(f"REFRESH TABLE {tiering.name(table)}")
+    assert tiering.lake_rows(table) == before
+    assert "it was rolled back" in refused(tiering, table)
+    away.rename(lost)
+    tiering.spark.sql(make_current)
+    goes_on(tiering, table)

@@ -68,6 +68,10 @@ def test_a_timestamp_in_a_key_may_have_microseconds(tmp_path: Path, text: str) -
         ({"columns": columns(_change_type="STRING")}, "'_change_type' is reserved"),
         # Spark reads no lake table that has it.
         ({"columns": columns(_pos="BIGINT")}, "'_pos' is reserved"),
+        ({"columns": columns(_FILE="STRING")}, "'_FILE' is reserved"),  # E5
+        ({"columns": columns(_Pos="BIGINT")}, "'_Pos' is reserved"),
+        ({"columns": columns(__Offset="BIGINT")}, "'__Offset' is reserved"),
+        ({"columns": columns(_Change_Type="STRING")}, "'_Change_Type' is reserved"),
         ({"primary_key": ("x",)}, "'x', which is no column"),
         ({"primary_key": ("i", "i")}, "'i' twice"),
         ({"primary_key": ("l",)}, "'l' is nullable"),
@@ -119,7 +123,6 @@ BLOOM = "iceberg.write.parquet.bloom-filter-"
         ({"columns": columns(i="INT", i_bucket="INT"), "bucket_keys": ("i",)}, "'i_bucket' is the name of Iceberg's"),
         ({"columns": columns(i="INT NOT NULL", i_bucket="INT"), "primary_key": ("i",)}, "bucket key 'i'"),
         ({"columns": columns(name="INT", Name="INT")}, "'name' and 'Name'"),
-        ({"columns": columns(__Offset="INT")}, "'__offset' and '__Offset'"),
         ({"columns": (Column("a\0b", DataType.parse("INT")),)}, "'a\\x00b' is blank or has control characters"),
         ({"columns": (Column(" ", DataType.parse("INT")),)}, "' ' is blank"),
         *(

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from py4j.java_gateway import JavaClass, JavaObject
@@ -25,7 +26,7 @@ from fluss_tiering.lake.iceberg.java import (
 )
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
 from fluss_tiering.lake.iceberg.metadata.loading import load_table
-from fluss_tiering.lake.iceberg.metadata.own_commits import explained_layout
+from fluss_tiering.lake.iceberg.metadata.own_commits import explained_layout, procedure_call
 from fluss_tiering.lake.iceberg.metadata.settled import settled
 from fluss_tiering.lake.iceberg.metadata.unreadable import may_tell_of_metadata, unreadable_metadata
 from fluss_tiering.lake.iceberg.table import IcebergTable
@@ -109,7 +110,8 @@ class IcebergCatalogs:
         jvm = jvm_of(self._spark)
         try:
             catalog, identifier = self._located(table)
-            found = unreadable_metadata(jvm, load_table(jvm, catalog, identifier), failure)
+            loaded = load_table(jvm, catalog, identifier)
+            found = unreadable_metadata(jvm, loaded, failure, partial(procedure_call, table))
         except (FlussTieringError, *JAVA_ERRORS) as error:
             found = error if isinstance(error, FlussTieringError) and error.code is ErrorCode.CORRUPT_DATA else None
         return failure if found is None else found

@@ -100,7 +100,7 @@ class IcebergCommitter:
             if conflict:
                 raise self._conflict(text) from None
             raise FlussTieringError(
-                ErrorCode.STORAGE, f"could not prepare the commit to the lake table {self._name}: {text}"
+                ErrorCode.STORAGE, f"{text}: could not prepare the commit to the lake table {self._name}"
             ) from None
         # Iceberg gives the snapshot this id in each try.
         landed = int(transaction.table().currentSnapshot().snapshotId())
@@ -220,8 +220,8 @@ class IcebergCommitter:
         expected = "no snapshot" if self._base is None else f"snapshot {self._base}"
         return FlussTieringError(
             ErrorCode.LAKE_CONFLICT,
-            f"the lake table {self._name} was changed by somebody else during the round: expected nothing after "
-            f"{expected}; nothing was committed, the next round starts from what is there now ({failure})",
+            f"lake table changed by somebody else during the round: {self._name}: expected nothing after {expected}; "
+            f"nothing was committed, the next round starts from what is there now ({failure})",
         )
 
     def _is_outdated(self, files: Sequence[LakeFile]) -> bool:

@@ -24,7 +24,12 @@ from fluss_tiering.lake.iceberg.metadata.leftovers import delete_locations, dele
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.lookup import has_rows, in_partitions_with
 from fluss_tiering.lake.iceberg.metadata.offsets_file import read_offsets, write_offsets
-from fluss_tiering.lake.iceberg.metadata.own_commits import mismatch, newest_own_commit, require_same_table
+from fluss_tiering.lake.iceberg.metadata.own_commits import (
+    mismatch,
+    newest_own_commit,
+    procedure_call,
+    require_same_table,
+)
 from fluss_tiering.lake.iceberg.metadata.properties import write_properties
 from fluss_tiering.lake.iceberg.metadata.renewal import RenewedTable
 from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
@@ -32,7 +37,7 @@ from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_wit
 from fluss_tiering.lake.iceberg.pruning.bloom_filters import bloom_filters
 from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
 from fluss_tiering.lake.key_index import IndexStore
-from fluss_tiering.lake.names import catalog_name, quoted, round_file_name
+from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.protocol import (
     CommittedSnapshot,
     ForeignCommit,
@@ -496,9 +501,7 @@ class IcebergTable:
         )
 
     def _make_current(self, snapshot_id: int) -> str:
-        catalog = quoted(catalog_name(self._table.lake_catalog_properties))
-        name = self._table.lake_path
-        return f"CALL {catalog}.system.set_current_snapshot(table => '{name}', snapshot_id => {snapshot_id})"
+        return procedure_call(self._table, "set_current_snapshot", snapshot_id)
 
 
 def _count(text: str | None) -> int | None:

@@ -59,9 +59,9 @@ def missing_lake_table(table: TableInfo, known: LakeSnapshot) -> FlussTieringErr
     """Return the error of a table whose lake table is gone, although a round has committed to it."""
     return FlussTieringError(
         ErrorCode.LAKE_TABLE_MISMATCH,
-        f"the lake table {table.lake_path} is not there, while the last round committed its snapshot "
-        f"{known.snapshot_id}: it was renamed or dropped. Give it its name back (ALTER TABLE ... RENAME TO), or "
-        "register its newest metadata file again (CALL ... system.register_table). No other one is made in its place",
+        f"lake table missing: {table.lake_path}, whose snapshot {known.snapshot_id} the last round committed: it was "
+        "renamed or dropped. Give it its name back (ALTER TABLE ... RENAME TO), or register its newest metadata file "
+        "again (CALL ... system.register_table). No other one is made in its place",
     )
 
 

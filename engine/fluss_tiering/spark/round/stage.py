@@ -118,7 +118,7 @@ def _cause(error: Py4JError | PySparkException) -> str:
     """Return the innermost reason: our own error, a lost executor, the worker's Python error, or the JVM's message."""
     text = str(error)
     if own := _OWN_ERROR.findall(text):
-        return f"a Spark task failed: {own[-1]}"
+        return str(own[-1])
     if lost := _EXECUTOR_LOST.findall(text):
         return f"a Spark executor was lost: {': '.join(lost[-1])}"
     if _WORKER_DIED in text:

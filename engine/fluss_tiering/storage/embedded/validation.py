@@ -33,7 +33,8 @@ _ICEBERG_COLUMNS: Final = (
     "_change_ordinal",
     "_commit_snapshot_id",
 )
-"""Names that Iceberg has for what it knows of a row. Spark reads no lake table that has a column with one of them."""
+"""Names that Iceberg has for what it knows of a row. Spark reads no lake table that has a column with one of them, in
+whichever case."""
 _RESERVED: Final = (*SYSTEM_COLUMNS, *_CHANGELOG_COLUMNS, *_ICEBERG_COLUMNS)
 _NO_KEY: Final = NESTED | {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 """Types that Iceberg does not allow in identifier fields (its specification, "Identifier Field IDs")."""
@@ -135,7 +136,8 @@ def _check_columns(columns: tuple[Column, ...]) -> None:
     if twice is not None:
         _refuse(f"two columns are named {twice!r}: expected every column to have a name of its own")
     for name in names:
-        if name in _RESERVED:
+        # Spark ignores the case of column names.
+        if name.lower() in _RESERVED:
             _refuse(f"the column name {name!r} is reserved: expected none of {', '.join(_RESERVED)}; rename the column")
 
 

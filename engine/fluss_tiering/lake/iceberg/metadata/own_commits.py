@@ -7,6 +7,7 @@ from py4j.java_gateway import JavaObject
 from fluss_tiering.lake.iceberg.java import elements, lake_errors
 from fluss_tiering.lake.iceberg.metadata.history import ancestors
 from fluss_tiering.lake.iceberg.summary import from_summary
+from fluss_tiering.lake.names import catalog_name, quoted
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
@@ -85,6 +86,12 @@ def explained_layout(table: TableInfo, handle: JavaObject, name: str, error: Flu
         f"tiering has committed nothing to the lake table {name}: if it is another one, rename it away and give the "
         f"right one its name back. Otherwise {error.message}",
     )
+
+
+def procedure_call(table: TableInfo, procedure: str, snapshot_id: int) -> str:
+    """Return the call of a procedure of Iceberg that takes a snapshot of a lake table, in Spark SQL."""
+    catalog = quoted(catalog_name(table.lake_catalog_properties))
+    return f"CALL {catalog}.system.{procedure}(table => '{table.lake_path}', snapshot_id => {snapshot_id})"
 
 
 def mismatch(table: TableInfo, difference: str, remedy: str) -> FlussTieringError:

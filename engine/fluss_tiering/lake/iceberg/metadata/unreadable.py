@@ -6,7 +6,7 @@ each by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -14,7 +14,7 @@ from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from fluss_tiering.lake.damaged_parquet import FORBIDDEN, MISSING, unreadable_file
+from fluss_tiering.lake.damaged_parquet import FORBIDDEN, MISSING, cause_of, unreadable_file
 from fluss_tiering.lake.iceberg.java import (
     JAVA_ERRORS,
     causes,
@@ -25,6 +25,8 @@ from fluss_tiering.lake.iceberg.java import (
     root_text,
     tells_usual_cause,
 )
+from fluss_tiering.lake.iceberg.metadata.history import ancestors
+from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _AVRO: Final = ".avro"
@@ -44,7 +46,9 @@ def may_tell_of_metadata(failure: Exception) -> bool:
     return failure.code in (ErrorCode.STORAGE, ErrorCode.UNKNOWN) and not tells_usual_cause(failure.message)
 
 
-def unreadable_metadata(jvm: JVMView, table: JavaObject, failure: Exception) -> FlussTieringError | None:
+def unreadable_metadata(
+    jvm: JVMView, table: JavaObject, failure: Exception, call_of: Callable[[str, int], str]
+) -> FlussTieringError | None:
     """Return the error of a metadata file that cannot be read, if that may be why a call has failed.
 
     The metadata of all snapshots is read only if the failure names a manifest or a manifest list. Otherwise only that
@@ -54,13 +58,17 @@ def unreadable_metadata(jvm: JVMView, table: JavaObject, failure: Exception) -> 
         jvm: The JVM.
         table: Iceberg's table object.
         failure: The error of the call.
+        call_of: Returns the call of a procedure of Iceberg that takes a snapshot of the table.
 
     Returns:
         None if all files can be read, or if their store fails.
     """
     try:
         found = _first_unreadable(jvm, table, _AVRO in str(failure))
-        return None if found is None else _error(jvm, table.io(), *found)
+        error = None if found is None else _error(jvm, table.io(), *found)
+        if error is None or (way_back := _way_back(jvm, table, call_of)) is None:
+            return error
+        return FlussTieringError(error.code, f"{error.message}; {way_back}")
     except JAVA_ERRORS:  # the JVM has ended, or the store fails
         return None
 
@@ -88,7 +96,7 @@ def unreadable_in(jvm: JVMView, table: JavaObject, snapshots: Iterable[JavaObjec
         what = _what(jvm, table.io(), location, error)
     except JAVA_ERRORS:  # the JVM has ended, or the store fails
         return None
-    return None if what is None else f"the {kind} {location} {what}"
+    return None if what is None else cause_of(location, what, kind)
 
 
 def unreadable_metadata_file(jvm: JVMView, io: JavaObject, location: str) -> FlussTieringError | None:
@@ -120,6 +128,30 @@ def count_files(jvm: JVMView, table: JavaObject, manifest: JavaObject) -> int:
         return int(iceberg_class(jvm, "relocated.com.google.common.collect.Iterables").size(reader))
     finally:
         reader.close()
+
+
+def _way_back(jvm: JVMView, table: JavaObject, call_of: Callable[[str, int], str]) -> str | None:
+    """Return how engines can read the newest snapshot again whose metadata is whole; None if the current one's is.
+
+    Rounds go on from there, unless a snapshot of a round is undone. Its rows would be missing.
+    """
+    undone: list[JavaObject] = []
+    for snapshot in ancestors(table):
+        if _first_unreadable_of(jvm, table, [snapshot]) is None:
+            break
+        undone.append(snapshot)
+    else:
+        return None
+    if not undone:
+        return None
+    call = call_of("rollback_to_snapshot", int(snapshot.snapshotId()))
+    if all(from_summary(each.summary()) is None for each in undone):
+        return f"or go back to the newest snapshot that can be read, from which rounds go on: {call}"
+    return (
+        f"meanwhile engines can read an older snapshot after {call}. It lacks rows of the last rounds, so that rounds "
+        "refuse the table until the file is back and the newest snapshot is the current one again: "
+        f"{call_of('set_current_snapshot', int(undone[0].snapshotId()))}"
+    )
 
 
 def _first_unreadable(jvm: JVMView, table: JavaObject, everything: bool) -> _Unreadable | None:
