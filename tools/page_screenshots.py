@@ -83,12 +83,14 @@ def take(browser: Chromium, url: str, images: Path) -> None:
     for theme in ("light", "dark"):
         browser.prefer(theme)
         browser.open(f"{url}/plugin/lake-tiering")
-        browser.wait_for(f"{FRAME}?.querySelector('tbody')")
+        # The script of the page shows it once it has written the times.
+        browser.wait_for(f"{FRAME}?.querySelector('.refresh:not([hidden])')")
         browser.screenshot(images / f"lake-tiering-{theme}.png")
     browser.prefer("light")
-    browser.open(f"{url}/plugin/lake-tiering/lake-tiering/table?table=shop.orders")
-    browser.wait_for(f"{FRAME}?.querySelector('rect')")
-    browser.screenshot(images / "lake-tiering-table.png")
+    for table, image in (("shop.orders", "lake-tiering-table.png"), ("web.clicks", "lake-tiering-failing.png")):
+        browser.open(f"{url}/plugin/lake-tiering/lake-tiering/table?table={table}")
+        browser.wait_for(f"{FRAME}?.querySelector('.refresh:not([hidden])')")
+        browser.screenshot(images / image)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePa
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, RoundOrigin, TieringStats
 
 OUT_OF_SPACE = (
-    "Executor 3 could not write s3://lake/shop/orders/data/00003-1.parquet: No space left on device. "
+    "No space left on device: executor 3 could not write s3://lake/shop/orders/data/00003-1.parquet. "
     "The round ends; free space for spark.local.dir, then the next try goes on.\n"
     "  caused by: OSError(28, 'No space left on device')\n"
     "  at write_piece(bucket 3, offsets 120000 to 180000)"

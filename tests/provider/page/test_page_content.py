@@ -26,7 +26,7 @@ def test_a_table_is_shown_with_its_status(reader, tables, name):
     assert (good["Table"], good["Status"], good["Epoch"], good["Failures"]) == (name("good"), "Scheduled", "1", "0")
     assert good["Last tiered"].endswith(("now", "ago"))
     assert (bad["Status"], bad["Failures"]) == ("Failed", "1")
-    assert bad["Last error"].startswith("Executor 3 could not write")
+    assert bad["Last error"].startswith("No space left on device: executor 3")
     assert (worse["Status"], worse["Failures"], worse["Next round"]) == ("Parked", "10", "when resumed")
     (only,) = see_rows(reader, 1, q=name("").upper(), status="Parked")
     assert only["Table"] == name("worse")
