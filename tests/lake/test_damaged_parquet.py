@@ -15,7 +15,6 @@ import pytest
 from pyarrow import fs
 
 from fluss_tiering.lake.damaged_parquet import naming_damage, open_parquet
-from fluss_tiering.lake.moved_deletes import move_paths
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 ROWS = {"file_path": [f"/lake/{number}.parquet" for number in range(9)], "pos": list(range(9))}
@@ -77,15 +76,6 @@ def test_no_flipped_bit_of_a_page_changes_a_row(tmp_path: Path, compression: str
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         with suppress(FlussTieringError):
             assert read(fs.LocalFileSystem(), str(path)) == ROWS, at
-
-
-def test_a_delete_file_whose_paths_cannot_be_read_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    found = set()
-    for content in damaged(sound("zstd")):
-        path.write_bytes(content)
-        found.add(refusal(lambda: move_paths(path, str, lambda *_: None)).partition(": ")[0])
-    assert found == {"", f"the delete file {path} cannot be read"}
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -80,7 +80,12 @@ class DataDir:
                 folder = cls(root, lock, _read_identity(root))
                 original = None if adopt else folder.original()
                 if original is not None:
-                    raise not_adopted(root, f"is a copy of the data folder {original}", "the original")
+                    raise FlussTieringError(
+                        ErrorCode.INVALID_REQUEST,
+                        f"{root} is a copy of the data folder {original}: rounds of both would write into one lake. "
+                        f"Serve the original, or run `fluss-tiering adopt {shlex.quote(str(root))}` once, after which "
+                        "this folder stands on its own",
+                    )
             except BaseException:
                 os.close(lock)
                 raise
@@ -138,21 +143,6 @@ def read_data_dir_id(root: Path) -> str | None:
         return None
     data_dir_id = identity.get("data_dir_id") if isinstance(identity, dict) else None
     return data_dir_id if isinstance(data_dir_id, str) else None
-
-
-def not_adopted(root: Path, found: str, served: str) -> FlussTieringError:
-    """Return INVALID_REQUEST for a data folder that would tier into the lake of another place.
-
-    Args:
-        root: The folder.
-        found: What is wrong with the folder.
-        served: What can be served instead.
-    """
-    return FlussTieringError(
-        ErrorCode.INVALID_REQUEST,
-        f"{root} {found}: rounds would write into the lake of the other place. Serve {served}, or run "
-        f"`fluss-tiering adopt {shlex.quote(str(root))}` once, after which this folder stands on its own",
-    )
 
 
 def _make(root: Path) -> None:

@@ -18,7 +18,6 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
     | {
         "alembic",
         "cryptography",
-        "fastavro",
         "grpc_health",
         "grpc_reflection",
         "jwt",

@@ -9,8 +9,12 @@ from typing import Final
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.server.backend import StorageIdentity
 from fluss_tiering.server.background import Job
-from fluss_tiering.server.embedded.adoption import check_lake_is_own
-from fluss_tiering.server.embedded.catalog import LAKE_FOLDER, default_catalog, make_lake_folders
+from fluss_tiering.server.embedded.catalog import (
+    LAKE_FOLDER,
+    check_lake_is_own,
+    default_catalog,
+    make_lake_folders,
+)
 from fluss_tiering.server.embedded.jobs import TableOpening, take_kv_snapshots
 from fluss_tiering.server.embedded.lake import OwnLakeSnapshots
 from fluss_tiering.server.embedded.leases import OwnLeases
