@@ -23,7 +23,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath
 from fluss_tiering.server.app import TieringServer
 from fluss_tiering.server.logs import configure_logs
-from fluss_tiering.server.rpc.limits.sizes import OF_BUCKETS, SMALL_REQUEST_BYTES
+from fluss_tiering.server.rpc.limits import OF_BUCKETS, REQUEST_BYTES
 from fluss_tiering.server.rpc.services import SERVICES
 from fluss_tiering.server.settings import load_settings
 
@@ -64,7 +64,7 @@ def requests_of(method: MethodDescriptor, limit: int = _LIMIT) -> Iterator[Reque
     """Yield large requests of a method, of at most `limit` bytes each."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     if path not in OF_BUCKETS:
-        limit = min(limit, SMALL_REQUEST_BYTES)
+        limit = min(limit, REQUEST_BYTES)
     for what, message in _large(method.input_type, limit, ()):
         yield Request(path, what, message)
 

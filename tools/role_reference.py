@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from fluss_tiering.server.rpc.required_roles import OPEN_TO_EXECUTORS, REQUIRED_ROLES
-from fluss_tiering.server.rpc.services import SERVICES
+from fluss_tiering.server.rpc.services import OPEN_TO_EXECUTORS, REQUIRED_ROLES, SERVICES
 from fluss_tiering.server.security.roles import Role
 from markdown_text import table
 

@@ -25,7 +25,7 @@ from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.audit.log import AuditLog
 from fluss_tiering.server.audit.named import MAX_NAME_BYTES, MAX_NAMES, Named, cut_name
-from fluss_tiering.server.security.refusals import REFUSED_BURST, RefusedCalls
+from fluss_tiering.server.security.refusals import REFUSED_LINES, RefusedCalls
 from fluss_tiering.server.security.roles import Grant
 from fluss_tiering.server.security.tokens import StaticToken, TokenFile
 from waiting import wait_until
@@ -318,13 +318,12 @@ def test_a_refused_caller_does_not_fill_the_disk(
     request = tables_pb2.TakeKvSnapshotsRequest()
     for number in range(20):
         request.table_paths.add(database_name=WIDEST * 250 + str(number), table_name=WIDEST * 256)
-    calls = REFUSED_BURST + 40
+    calls = REFUSED_LINES + 40
     with (
         ServerThread(
             tmp_path / "data",
             tokens_file=tokens[0],
             audit_log=str(log_file),
-            max_calls_per_second_per_identity=1_000_000,
         ) as server,
         grpc.insecure_channel(server.target) as channel,
     ):
@@ -338,27 +337,25 @@ def test_a_refused_caller_does_not_fill_the_disk(
     summaries = [line for line in found if line["event"] == "refused"]
     assert all(line["peer"] == "127.0.0.1" for line in summaries)
     own = len(found) - len(summaries)
-    assert REFUSED_BURST <= own <= calls, "how long the calls take decides how many have lines of their own"
+    assert REFUSED_LINES <= own <= calls, "how long the calls take decides how many have lines of their own"
     assert own + sum(line["further_refused_calls"] for line in summaries) == calls
     assert lines(log_file)[-1]["identity"] in {"token/reader", "token/writer"}
     assert any(line["identity"] == "token/writer" and line["event"] == "call" for line in lines(log_file))
 
 
 def test_refused_calls_are_summed_up_for_each_caller() -> None:
-    now = [0.0]
     summaries: list[tuple[str, int]] = []
 
     async def refuse() -> None:
-        calls: RefusedCalls[str] = RefusedCalls(lambda *each: summaries.append(each), lambda: now[0])
-        assert all(calls.has_line("token/a", "of a") for _ in range(REFUSED_BURST))
+        calls: RefusedCalls[str] = RefusedCalls(lambda *each: summaries.append(each))
+        assert all(calls.has_line("token/a", "of a") for _ in range(REFUSED_LINES))
         assert [calls.has_line("token/a", "of a") for _ in range(3)] == [False] * 3
         assert calls.has_line("address h", "h"), "others have lines of their own"
         assert calls.has_line("token/b", "h")
-        now[0] += 1
-        assert [calls.has_line("token/a", "of a") for _ in range(2)] == [True, False]
         assert not summaries
         calls.flush()
-        assert summaries == [("of a", 4)]
+        assert summaries == [("of a", 3)]
+        assert calls.has_line("token/a", "of a"), "the summary begins anew"
         calls.flush()
         assert len(summaries) == 1
 
@@ -411,7 +408,7 @@ def test_a_token_that_is_not_valid_is_traced_by_its_id(
         assert "unknown, expired or revoked" in told, "the caller is not told which"
         return bool(lines(log_file)) and lines(log_file)[-1].get("reason") == reason
 
-    # Not more often, since after a hundred refused calls only one in a second has a line of its own.
+    # Not more often, since only a hundred refused calls have lines of their own until they are summed up.
     wait_until(refused, every=1.0)
     line = lines(log_file)[-1]
     assert (line["identity"], line["token_id"]) == (None, token.id)

@@ -18,8 +18,7 @@ from fluss_tiering.wire.columns import column_from_pb
 from fluss_tiering.wire.tables import descriptor_from_pb
 from needs import needs
 
-LIST_REQUEST, SMALL_REQUEST = 1 << 20, 64 << 10
-LARGE_REQUEST = 8 << 20
+REQUEST, LARGE_REQUEST = 1 << 20, 8 << 20
 LARGE = {"PrepareLakeTableSnapshot", "CommitLakeTableSnapshot"}
 """The calls that name all buckets of a table."""
 
@@ -104,8 +103,7 @@ def test_every_repeated_field_has_a_limit(channel: grpc.Channel, path: str, way:
 
 @pytest.mark.parametrize("path", [path for path, method in METHODS.items() if not method.client_streaming])
 def test_each_request_has_a_size_that_fits_its_method(channel: grpc.Channel, path: str) -> None:
-    has_list = next(repeated_fields(METHODS[path].input_type, ()), None) is not None
-    limit = LARGE_REQUEST if METHODS[path].name in LARGE else LIST_REQUEST if has_list else SMALL_REQUEST
+    limit = LARGE_REQUEST if METHODS[path].name in LARGE else REQUEST
     for size, expected in ((limit, "cannot be decoded"), (limit + 1, f"{limit + 1} bytes")):
         with pytest.raises(grpc.RpcError) as refused:
             # Bytes that no decoder takes.

@@ -53,9 +53,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, tokens: tuple[Path, dict[str, str]]) -> Iterator[ServerThread]:
-    with ServerThread(
-        tmp_path_factory.mktemp("lists"), tokens_file=tokens[0], max_calls_per_second_per_identity=10_000
-    ) as running:
+    with ServerThread(tmp_path_factory.mktemp("lists"), tokens_file=tokens[0]) as running:
         yield running
 
 

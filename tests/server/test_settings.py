@@ -36,7 +36,7 @@ def test_the_environment_sets_what_is_not_given(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_counts_bytes_takes_units() -> None:
     names = [name for name in setting_fields() if "bytes" in name]
-    assert "max_untaken_bytes" in names
+    assert "max_request_bytes" in names
     for name in names:
         assert getattr(load_settings(**{name: "3 mb"}), name) == 3 << 20
         assert getattr(load_settings(**{name: "4096"}), name) == 4096

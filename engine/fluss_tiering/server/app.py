@@ -21,10 +21,9 @@ from fluss_tiering.server.cluster.backend import ClusterBackend
 from fluss_tiering.server.components import open_components
 from fluss_tiering.server.embedded.backend import EmbeddedBackend
 from fluss_tiering.server.failover.replica import FailoverReplica
-from fluss_tiering.server.guards import PRIVATE_UMASK, guards_of, warn_of_open_folder
+from fluss_tiering.server.guards import PRIVATE_UMASK, guards_of, raise_descriptor_limit, warn_of_open_folder
 from fluss_tiering.server.logs import configure_logs
 from fluss_tiering.server.metrics.exporter import ServerMetrics
-from fluss_tiering.server.rpc.limits.connections import raise_descriptor_limit
 from fluss_tiering.server.rpc.listener import RpcListener
 from fluss_tiering.server.rpc.roles import ActiveRole, Role
 from fluss_tiering.server.rpc.services import active_handlers

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 from pathlib import Path
 from stat import S_IMODE, S_IRWXG, S_IRWXO
 from typing import Final
@@ -25,6 +27,15 @@ def guards_of(settings: ServerSettings) -> str:
         "oidc": settings.oidc is not None,
     }
     return ", ".join(name for name, is_there in guards.items() if is_there) or "nothing"
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files and connections as the system permits it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # Some systems permit fewer than they say.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def warn_of_open_folder(folder: Path) -> None:

@@ -146,27 +146,10 @@ class ServerSettings(BaseSettings):
     """The largest size of a request, which only requests with rows may have. A row has to fit into one."""
     max_request_bytes: MemorySize = 8 << 20
     """The largest size of a request that carries no rows, such as a commit. Requests that do not name all
-    buckets of a table may have 1 MiB at most, and those without lists 64 KiB."""
+    buckets of a table may have 1 MiB at most."""
     max_concurrent_calls: Count = 2000
     """The largest number of calls that the server answers at once, streams included. Further calls are refused,
-    and clients try them again after a while. A tenth is left for the calls of tiering and of operators."""
-    max_calls_per_second_per_identity: Count = 300
-    """The largest number of calls that one identity may make in a second. It may make a fifth of them at once.
-    Further calls are refused, and clients try them again after the time that the server names. It has no effect on a
-    server that does not ask callers who they are."""
-    max_concurrent_calls_per_identity: Count = 500
-    """The largest number of calls of one identity that the server answers at once, streams included. It has no effect
-    on a server that does not ask callers who they are."""
-    max_connections: Count = 2000
-    """The largest number of connections to `port`, and at most half of the files that the process may open. One address
-    may have half of them. Beyond that, connections are closed that have sent least."""
-    max_untaken_bytes: MemorySize = 512 << 20
-    """The largest size of all answers together that clients have not taken yet: of streams, and the same
-    again of answers to other calls. Calls wait until there is room."""
-    max_untaken_bytes_per_identity: MemorySize = 128 << 20
-    """The same for one identity. It has no effect on a server that does not ask callers who they are."""
-    answer_timeout_ms: DurationMs = 120_000
-    """How long a client may take for one message of an answer. Then its connection is closed."""
+    and clients try them again after a while."""
     audit_log: str = ""
     """The file of the audit log, or `-` for standard output. By default there is none."""
     audit_log_calls: Literal["changes", "all"] = "changes"

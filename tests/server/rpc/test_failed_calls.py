@@ -10,13 +10,13 @@ import pytest
 from engine_support import HOUR, ServerProcess, descriptor, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.security.refusals import REFUSED_BURST
+from fluss_tiering.server.security.refusals import REFUSED_LINES
 
 
 @pytest.mark.system
 def test_refused_calls_do_not_fill_the_log(tmp_path: Path) -> None:
     # As many calls are refused while the server's database is away, for as long as it is.
-    calls = 3 * REFUSED_BURST
+    calls = 3 * REFUSED_LINES
     server = ServerProcess(tmp_path).start()
     with TieringClient(server.target) as client:
         for _ in range(calls):
@@ -33,7 +33,7 @@ def test_refused_calls_do_not_fill_the_log(tmp_path: Path) -> None:
     ]
     own = [line for line in lines if 'event="call refused"' in line]
     further = [line for line in lines if 'event="further calls refused"' in line]
-    assert REFUSED_BURST <= len(own) < calls
+    assert REFUSED_LINES <= len(own) < calls
     assert all("code=INVALID_REQUEST" in line for line in lines)
     counted = sum(int(re.findall(r"further_refused_calls=(\d+)", line)[0]) for line in further)
     assert len(own) + counted == calls

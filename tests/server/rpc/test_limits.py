@@ -158,8 +158,9 @@ def test_calls_beyond_the_limit_are_told_to_come_again(channel: grpc.Channel, se
             go_on.set()
         for each in running:
             assert each.result().kind
-    assert refused.code() is grpc.StatusCode.UNAVAILABLE
+    assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "max-concurrent-calls" in refused.details()
+    assert dict(refused.trailing_metadata())["retry-after-ms"]
     with TieringClient(server.target) as client:
         for _ in range(2 * MAX_CALLS):
             client.list_tables()

@@ -277,19 +277,3 @@ def test_counts_are_exact_after_a_thousand_concurrent_opens(scanners: KvScannerM
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(scanners.abandon, ids))
     assert scanners.open_count == 0
-
-
-def test_one_caller_has_half_of_the_slots(clock: VirtualClock) -> None:
-    scanners = KvScannerManager(clock, ScannerLimits(TTL, max_per_bucket=8, max_per_server=6, max_batch_size=1))
-    taken = [scanners.reserve(BUCKET, "token/anna", "token/anna") for _ in range(2)]
-    # The executors of a query of hers.
-    taken.append(scanners.reserve(BUCKET, "executor/1/reads", "token/anna"))
-    with pytest.raises(FlussTieringError) as refused:
-        scanners.reserve(TableBucket(2, 0), "executor/2/reads", "token/anna")
-    assert refused.value.code is ErrorCode.TOO_MANY_SCANNERS
-    scanners.reserve(BUCKET, "token/ben", "token/ben")
-    scanners.abandon(taken[0])
-    scanners.reserve(BUCKET, "token/anna", "token/anna")
-    for _ in range(2):
-        scanners.reserve(BUCKET, "anonymous")
-    assert scanners.open_count == 6

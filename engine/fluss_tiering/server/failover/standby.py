@@ -13,8 +13,8 @@ import grpc.aio
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.failover.forwarding import ActiveServer, gave_no_answer
 from fluss_tiering.server.rpc.handlers import decoded
-from fluss_tiering.server.rpc.limits.sizes import STREAMED_REQUESTS
 from fluss_tiering.server.rpc.roles import Context, Handler, bytes_handler
+from fluss_tiering.server.rpc.services import STREAMED_REQUESTS
 from fluss_tiering.server.security.authentication import FORWARDED_KEY, Authenticator
 from fluss_tiering.server.security.executor_tokens import ForwardedExecutorTokens
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError, ThrottledError
-from fluss_tiering.server.audit.call import address_of_peer, host_of, present_call
+import grpc
+import grpc.aio
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.audit.call import present_call
 from fluss_tiering.server.rpc.handlers import wrapped
-from fluss_tiering.server.rpc.required_roles import OPEN_TO_EXECUTORS, REQUIRED_ROLES
+from fluss_tiering.server.rpc.services import OPEN_TO_EXECUTORS, REQUIRED_ROLES
 from fluss_tiering.server.security.authentication import (
     Authenticated,
     Authentication,
@@ -19,36 +20,28 @@ from fluss_tiering.server.security.authentication import (
     refused_token,
     set_authenticated,
 )
-from fluss_tiering.server.security.identity import UNCHECKED, Identity, set_caller
-from fluss_tiering.server.security.rates import CallRates
+from fluss_tiering.server.security.identity import Identity, set_caller
 from fluss_tiering.server.security.roles import Role
 from fluss_tiering.server.security.tokens import public_id
+from fluss_tiering.wire.errors import status_of_error, trailing_metadata_of_error
 
 if TYPE_CHECKING:
     from fluss_tiering.server.rpc.handlers import Behaviour, Context, Handler
 
-
-_REFUSAL_DELAY_S: Final = 0.5
-"""How long a caller who makes too many calls waits for each refusal."""
-_UNREAD_S: Final = 1.0
-_MAX_UNREAD: Final = 16
-"""The number of refused calls whose requests are read at once, for the audit log. They may be large."""
+_REFLECTION: Final = "/grpc.reflection."
 
 
 class CallAccess:
     """Refuses calls of callers that are not known or that lack the call's role.
 
-    It comes before anything of a request is read, so that callers who are not known cost nothing.
+    It comes before a request is decoded, so that callers who are not known cost little.
 
     Args:
         authentication: Finds out who calls.
-        rates: Refuses callers who make too many calls.
     """
 
-    def __init__(self, authentication: Authentication, rates: CallRates) -> None:
+    def __init__(self, authentication: Authentication) -> None:
         self._authentication = authentication
-        self._rates = rates
-        self._unread = 0
 
     def wrap(self, handler: Handler, method: str) -> Handler:
         """Return a handler that refuses who may not make the call."""
@@ -63,7 +56,8 @@ class CallAccess:
         def streaming(behaviour: Behaviour) -> Behaviour:
             async def handle(requests: Any, context: Context) -> AsyncIterator[object]:  # noqa: ANN401 - one or many
                 caller = await self._admit(method, requests, context)
-                async for response in behaviour(_while_valid(requests, caller), context):
+                allowed = _while_valid(requests, caller) if handler.request_streaming else requests
+                async for response in behaviour(allowed, context):
                     _check_valid(caller)
                     yield response
 
@@ -71,33 +65,17 @@ class CallAccess:
 
         return wrapped(handler, unary, streaming)
 
-    async def _admit(self, method: str, requests: AsyncIterator[bytes], context: Context) -> Authenticated:
+    async def _admit(self, method: str, requests: object, context: Context) -> Authenticated:
         try:
             found = await self._authorized(method, context)
-        except ThrottledError:
-            # A caller that waits for answers before it calls again is slowed down by this.
-            await asyncio.sleep(_REFUSAL_DELAY_S)
-            raise
         except FlussTieringError as error:
-            if error.code is ErrorCode.AUTHORIZATION:
-                await self._note_unread(requests)
+            call = present_call()
+            if error.code is ErrorCode.AUTHORIZATION and call is not None and isinstance(requests, bytes):
+                # So that the audit log says which table the refused call was about.
+                call.unread = requests
             raise
         set_authenticated(found)
         return found
-
-    async def _note_unread(self, requests: AsyncIterator[bytes]) -> None:
-        """Note the request of a known caller who is refused, so that the audit log says which table it was about."""
-        call = present_call()
-        if call is None or self._unread >= _MAX_UNREAD:
-            return
-        self._unread += 1
-        try:
-            async with asyncio.timeout(_UNREAD_S):
-                call.unread = await anext(aiter(requests), None)
-        except TimeoutError:
-            return
-        finally:
-            self._unread -= 1
 
     async def _authorized(self, method: str, context: Context) -> Authenticated:
         call = present_call()
@@ -105,17 +83,15 @@ class CallAccess:
             credentials = CallCredentials.of(context.invocation_metadata(), context.auth_context())
             if call is not None and credentials.bearer is not None:
                 call.token_id = public_id(credentials.bearer)
-            found = _by_address(await self._authentication.authenticate(credentials), context)
+            found = await self._authentication.authenticate(credentials)
         except FlussTieringError as error:
             if call is not None and isinstance(error, RefusedTokenError):
                 call.reason = error.reason
-            self._rates.check_unknown(host_of(address_of_peer(context.peer() or "")))
             raise
         if call is not None:
             call.identity = found.identity.name
             if found.is_forwarded:
                 call.note_forwarder()
-        self._rates.check(found.identity)
         if found.identity.executor_of is not None:
             _check_open_to_executors(method)
             set_caller(found.identity)
@@ -127,12 +103,39 @@ class CallAccess:
         return found
 
 
-def _by_address(found: Authenticated, context: Context) -> Authenticated:
-    """Let the calls with tokens that another server checks count by address: anybody may bring such a token."""
-    if found.identity.executor_of is not UNCHECKED:
-        return found
-    host = host_of(address_of_peer(context.peer() or ""))
-    return replace(found, identity=replace(found.identity, counts_with=f"executor/{host}"))
+class ReflectionAccess(grpc.aio.ServerInterceptor):
+    """Asks callers of reflection who they are.
+
+    Args:
+        authentication: Finds out who calls.
+    """
+
+    def __init__(self, authentication: Authentication) -> None:
+        self._authentication = authentication
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """Return the handler of a call, which asks for credentials if it is one of reflection."""
+        handler = await continuation(handler_call_details)
+        if handler is None or not str(handler_call_details.method).startswith(_REFLECTION):
+            return handler
+        reflect = cast("Behaviour", handler.stream_stream)
+
+        async def stream(requests: Any, context: Context) -> AsyncIterator[object]:  # noqa: ANN401 - a stream
+            try:
+                credentials = CallCredentials.of(context.invocation_metadata(), context.auth_context())
+                caller = await self._authentication.authenticate(credentials)
+            except FlussTieringError as error:
+                await context.abort(status_of_error(error), error.message, trailing_metadata_of_error(error))
+            async for response in reflect(requests, context):
+                if not caller.is_valid():
+                    return
+                yield response
+
+        return grpc.stream_stream_rpc_method_handler(stream, handler.request_deserializer, handler.response_serializer)
 
 
 def _lacks_role(identity: Identity, role: Role, method: str) -> FlussTieringError:

@@ -15,8 +15,7 @@ from fluss_tiering.server.audit.call import CallNotes, host_of, request_id_metad
 from fluss_tiering.server.audit.named import cut_name
 from fluss_tiering.server.rpc.handlers import status_of_call, wrapped
 from fluss_tiering.server.rpc.interceptor import OwnServicesInterceptor
-from fluss_tiering.server.rpc.required_roles import REQUIRED_ROLES
-from fluss_tiering.server.rpc.services import SERVICES
+from fluss_tiering.server.rpc.services import REQUIRED_ROLES, SERVICES
 from fluss_tiering.server.security.refusals import RefusedCalls
 from fluss_tiering.server.security.roles import Role
 from fluss_tiering.wire.errors import status_of

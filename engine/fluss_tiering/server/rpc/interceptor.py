@@ -14,7 +14,7 @@ from fluss_tiering.server.audit.call import present_call
 from fluss_tiering.server.rpc.access import CallAccess
 from fluss_tiering.server.rpc.failed_calls import FailedCalls
 from fluss_tiering.server.rpc.handlers import decoded, wrapped
-from fluss_tiering.server.rpc.limits.calls import LimitedCalls
+from fluss_tiering.server.rpc.limits import CallLimits
 
 _OURS: Final = "/fluss_tiering."
 """The beginning of the paths of our own services' methods."""
@@ -55,12 +55,10 @@ class ErrorInterceptor(OwnServicesInterceptor):
         access: Refuses callers that may not make a call.
     """
 
-    def __init__(
-        self, present_check: Callable[[], Callable[[], None]], limits: LimitedCalls, access: CallAccess
-    ) -> None:
+    def __init__(self, present_check: Callable[[], Callable[[], None]], limits: CallLimits, access: CallAccess) -> None:
         self._present_check = present_check
         self._access = access
-        self._limited = limits
+        self._limits = limits
         self._failed = FailedCalls()
 
     def flush(self) -> None:
@@ -69,7 +67,7 @@ class ErrorInterceptor(OwnServicesInterceptor):
 
     def wrap(self, handler: Handler, method: str) -> Handler:
         """Return a handler that decodes requests and turns errors into statuses."""
-        handler = self._access.wrap(self._limited.wrap(_decoding(handler, method), method), method)
+        handler = self._access.wrap(self._limits.wrap(_decoding(handler, method, self._limits)), method)
         # The check belongs to the call, which goes on with the role that it began with.
         check = _unchecked if method in _CHECKS_ITSELF else self._present_check()
         if handler.request_streaming:
@@ -85,7 +83,7 @@ def _unchecked() -> None:
     """Do nothing: the method checks the leadership itself."""
 
 
-def _decoding(handler: Handler, method: str) -> Handler:
+def _decoding(handler: Handler, method: str, limits: CallLimits) -> Handler:
     """Return a handler that decodes requests itself: gRPC would answer INTERNAL or UNKNOWN to an undecodable request.
 
     It may also answer with bytes, if they are faster to make than a message.
@@ -95,6 +93,7 @@ def _decoding(handler: Handler, method: str) -> Handler:
         return handler
 
     def request_of(message: bytes) -> object:
+        limits.check_size(message, method)
         request = decoded(decode, message, method)
         if (call := present_call()) is not None:
             call.note_request(request)

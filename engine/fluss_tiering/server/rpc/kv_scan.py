@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Final
 
 from fluss_tiering.api.v1 import kv_scan_pb2 as pb
@@ -13,7 +12,7 @@ from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanServicer as GeneratedKvS
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.scans.reading import open_scanner, read_rows
 from fluss_tiering.server.scans.scanner import ScanStep
-from fluss_tiering.server.security.identity import ANYBODY, caller, require_table_of_executor
+from fluss_tiering.server.security.identity import caller, require_table_of_executor
 from fluss_tiering.wire import kv_scan as wire
 
 _READS_AT_ONCE: Final = 4
@@ -52,15 +51,8 @@ class KvScanServicer(GeneratedKvScanServicer):
 
     async def _open(self, call: wire.OpenScan) -> wire.ScannedRows:
         require_table_of_executor(call.bucket.table_id)
-        owner = caller()
-        counted_as = None if owner is ANYBODY else owner.counted_as
         log_offset, step = await self._threads.storage(
-            partial(open_scanner, counted_as=counted_as),
-            self._scanners,
-            self._storage,
-            call.bucket,
-            call.limit,
-            owner.name,
+            open_scanner, self._scanners, self._storage, call.bucket, call.limit, caller().name
         )
         if step is None:
             return wire.ScannedRows(None, has_more=False, arrow_ipc=b"", log_offset=log_offset)

@@ -15,18 +15,15 @@ from grpc_reflection.v1alpha import reflection
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.audit.log import AuditLog
-from fluss_tiering.server.rpc.access import CallAccess
+from fluss_tiering.server.rpc.access import CallAccess, ReflectionAccess
 from fluss_tiering.server.rpc.audit import AuditInterceptor
 from fluss_tiering.server.rpc.authenticators import authenticators_of
 from fluss_tiering.server.rpc.interceptor import ErrorInterceptor
-from fluss_tiering.server.rpc.limits.calls import CallLimits, LimitedCalls
-from fluss_tiering.server.rpc.limits.connections import ConnectionWatch, close_connection
-from fluss_tiering.server.rpc.limits.open_services import OpenServices
+from fluss_tiering.server.rpc.limits import CallLimits
 from fluss_tiering.server.rpc.roles import Handler, Role, StartingRole, handler_for
 from fluss_tiering.server.rpc.services import METHODS, SERVICES
 from fluss_tiering.server.security.authentication import Authenticated, Authentication, CallCredentials
 from fluss_tiering.server.security.oidc.issuer_keys import IssuerKeys
-from fluss_tiering.server.security.rates import CallRates
 from fluss_tiering.server.security.tls import ServerTls
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.wire.server_id import named_server_id
@@ -107,24 +104,14 @@ class RpcListener:
         self.grants_of = found.grants_of
         self.watched_files = [*found.watched, *([self.tls.watched] if self.tls else [])]
         self.authentication = Authentication([self._switch, *found.kinds] if settings.asks_callers else None)
-        rates = CallRates(settings.max_calls_per_second_per_identity, settings.max_concurrent_calls_per_identity)
-        access = CallAccess(self.authentication, rates)
-        limits = CallLimits(
-            settings.max_request_bytes,
-            settings.max_message_bytes,
-            settings.max_concurrent_calls,
-            settings.max_untaken_bytes,
-            settings.max_untaken_bytes_per_identity,
-            settings.answer_timeout_ms / 1000,
-        )
-        limited = LimitedCalls(limits, rates, lambda peer: close_connection(self.port, peer))
+        limits = CallLimits(settings.max_concurrent_calls, settings.max_request_bytes, settings.max_message_bytes)
         self._audit = AuditLog(settings.audit_log, on_lost_audit_lines) if settings.audit_log else None
         self._audited = AuditInterceptor(self._audit, all_calls=settings.audit_log_calls == "all")
-        self._errors = ErrorInterceptor(self._switch.present_check, limited, access)
+        self._errors = ErrorInterceptor(self._switch.present_check, limits, CallAccess(self.authentication))
         self._server = grpc.aio.server(
             interceptors=[
                 *interceptors,
-                OpenServices(self.authentication, rates),
+                ReflectionAccess(self.authentication),
                 self._audited,
                 self._errors,
             ],
@@ -147,7 +134,6 @@ class RpcListener:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((*_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         self.port = _listen(self._server, settings.host, settings.port, self.tls)
-        self._connections = ConnectionWatch(self.port, settings.max_connections)
         if self._audit is not None:
             self._audit.start()
 
@@ -155,7 +141,6 @@ class RpcListener:
         """Answer calls from now on, though only with the error that the server is starting."""
         await self.set_serving(False, server_serves=False)
         await self._server.start()
-        self._connections.start()
         if self.issuer_keys is not None:
             await self.issuer_keys.start()
 
@@ -182,7 +167,6 @@ class RpcListener:
         if self.issuer_keys is not None:
             await self.issuer_keys.stop()
         await self._server.stop(grace_s)
-        await asyncio.to_thread(self._connections.stop)
         self._errors.flush()
         self._audited.flush()
         if self._audit is not None:

@@ -1,4 +1,4 @@
-"""The gRPC services of a server: their names and their servicers."""
+"""The gRPC services of a server: their names, their servicers, and what the protos declare of their methods."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from fluss_tiering.api.v1 import kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
+from fluss_tiering.api.v1 import access_pb2, kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.api.v1.kv_scan_pb2_grpc import add_KvScanServicer_to_server
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import add_KvSnapshotLeasesServicer_to_server
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import add_LakeTieringServicer_to_server
@@ -20,6 +20,7 @@ from fluss_tiering.server.rpc.roles import Handler
 from fluss_tiering.server.rpc.scope.storage import VisibleStorage
 from fluss_tiering.server.rpc.tables import TablesServicer
 from fluss_tiering.server.rpc.tiering.lake_tiering import LakeTieringServicer
+from fluss_tiering.server.security.roles import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,29 @@ KV_SCAN: Final = Service(
 
 SERVICES: Final = (TABLES, KV_SNAPSHOT_LEASES, LAKE_TIERING, KV_SCAN)
 
-METHODS: Final = frozenset(method for service in SERVICES for method in service.methods)
+_DESCRIBED: Final = {
+    f"/{service.name}/{method.name}": method for service in SERVICES for method in service.descriptor.methods
+}
+METHODS: Final = frozenset(_DESCRIBED)
+
+STREAMED_REQUESTS: Final = frozenset(path for path, method in _DESCRIBED.items() if method.client_streaming)
+"""Methods that take any number of requests. All others take one."""
+
+
+def _role_of(method: MethodDescriptor) -> Role:
+    value = method.GetOptions().Extensions[access_pb2.required_role]
+    if value == access_pb2.PB_ROLE_UNSPECIFIED:
+        raise TypeError(f"{method.full_name} has no required_role: each call must declare one in its proto")
+    return Role(access_pb2.PbRole.Name(value).removeprefix("PB_ROLE_").lower())
+
+
+REQUIRED_ROLES: Final = {path: _role_of(method) for path, method in _DESCRIBED.items()}
+"""The role of each call, by the path of its method. A call without one keeps this module from being loaded."""
+
+OPEN_TO_EXECUTORS: Final = frozenset(
+    path for path, method in _DESCRIBED.items() if method.GetOptions().Extensions[access_pb2.open_to_executors]
+)
+"""The methods that the token of a round may call."""
 
 
 def active_handlers(components: ServerComponents) -> dict[str, Handler]:

@@ -43,19 +43,14 @@ class ScannerSlots:
     def __init__(self, limits: ScannerLimits) -> None:
         self._limits = limits
         self._by_bucket: Counter[TableBucket] = Counter()
-        self._by_caller: Counter[str] = Counter()
 
     @property
     def taken(self) -> int:
         """The number of slots that are taken, for all buckets together."""
         return self._by_bucket.total()
 
-    def take(self, bucket: TableBucket, caller: str | None) -> None:
+    def take(self, bucket: TableBucket) -> None:
         """Take a slot for a scanner of the bucket.
-
-        Args:
-            bucket: The bucket.
-            caller: Who opens the scanner, who may have half of all slots; None for one who may have all.
 
         Raises:
             FlussTieringError: TOO_MANY_SCANNERS if no slot is free.
@@ -64,21 +59,13 @@ class ScannerSlots:
             raise _too_many(f"{bucket} has {self._by_bucket[bucket]}", "kv.scanner.max-per-bucket")
         if self.taken >= self._limits.max_per_server:
             raise _too_many(f"the server has {self.taken}", "kv.scanner.max-per-server")
-        if caller is not None:
-            if self._by_caller[caller] >= max(1, self._limits.max_per_server // 2):
-                raise _too_many(f"{caller} has {self._by_caller[caller]}", "half of kv.scanner.max-per-server")
-            self._by_caller[caller] += 1
         self._by_bucket[bucket] += 1
 
-    def give_back(self, bucket: TableBucket, caller: str | None) -> None:
-        """Free a slot of the bucket, which a caller has taken."""
+    def give_back(self, bucket: TableBucket) -> None:
+        """Free a slot of the bucket."""
         self._by_bucket[bucket] -= 1
         if not self._by_bucket[bucket]:
             del self._by_bucket[bucket]
-        if caller is not None:
-            self._by_caller[caller] -= 1
-            if not self._by_caller[caller]:
-                del self._by_caller[caller]
 
 
 def _too_many(found: str, option: str) -> FlussTieringError:

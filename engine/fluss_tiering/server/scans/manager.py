@@ -43,23 +43,20 @@ class KvScannerManager:
         with self._lock:
             return self._slots.taken
 
-    def reserve(self, bucket: TableBucket, owner: str, counted_as: str | None = None) -> bytes:
+    def reserve(self, bucket: TableBucket, owner: str) -> bytes:
         """Reserve a slot for a new scanner and return its id.
 
         Args:
             bucket: The bucket.
             owner: The name of who opens the scanner.
-            counted_as: The name under which the owner's scanners are counted; None to count them for nobody.
 
         Raises:
             FlussTieringError: TOO_MANY_SCANNERS if no slot is free.
         """
         with self._lock:
-            self._slots.take(bucket, counted_as)
+            self._slots.take(bucket)
             scanner_id = uuid.uuid4().bytes
-            self._scanners[scanner_id] = Scanner(
-                scanner_id, bucket, owner, counted_as, self._clock.now_ms(), in_flight=True
-            )
+            self._scanners[scanner_id] = Scanner(scanner_id, bucket, owner, self._clock.now_ms(), in_flight=True)
             return scanner_id
 
     def opened(self, scanner_id: bytes, scan: KvScan, limit: int | None) -> ScanStep:
@@ -210,7 +207,7 @@ class KvScannerManager:
             # Only this answer tells the client the scanner's id. If it is lost, the client opens a new scanner.
             return self._end(scanner)
         del self._scanners[scanner.scanner_id]
-        self._slots.give_back(scanner.bucket, scanner.counted_as)
+        self._slots.give_back(scanner.bucket)
         self._finished[scanner.scanner_id] = scanner
         if len(self._finished) <= self.limits.max_per_server:
             return []
@@ -218,7 +215,7 @@ class KvScannerManager:
 
     def _end(self, scanner: Scanner) -> list[Scanner]:
         if self._scanners.pop(scanner.scanner_id, None) is not None:
-            self._slots.give_back(scanner.bucket, scanner.counted_as)
+            self._slots.give_back(scanner.bucket)
         self._finished.pop(scanner.scanner_id, None)
         return [scanner]
 

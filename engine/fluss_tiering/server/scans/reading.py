@@ -21,8 +21,6 @@ def open_scanner(
     bucket: TableBucket,
     limit: int | None,
     owner: str,
-    *,
-    counted_as: str | None = None,
 ) -> tuple[int, ScanStep | None]:
     """Open a scanner of a bucket. A bucket without rows takes no slot.
 
@@ -32,7 +30,6 @@ def open_scanner(
         bucket: The bucket.
         limit: The number of rows after which the scan ends; None for all rows.
         owner: The name of who opens the scanner.
-        counted_as: The name under which the owner's scanners are counted; None to count them for nobody.
 
     Returns:
         The bucket's log end offset, and what the opening call reads; None instead if the bucket has no rows.
@@ -45,7 +42,7 @@ def open_scanner(
 
     def admit() -> None:
         nonlocal scanner_id
-        scanner_id = scanners.reserve(bucket, owner, counted_as)
+        scanner_id = scanners.reserve(bucket, owner)
 
     try:
         log_offset, scan = storage.open_kv_scan(bucket, admit=admit, on_lost=lambda: scanners.lost(scanner_id))

@@ -37,7 +37,6 @@ class Scanner:
         scanner_id: The id under which the client knows the scanner.
         bucket: The bucket that is scanned.
         owner: The name of who opened the scanner. For others it does not exist.
-        counted_as: The name under which the owner's scanners are counted; None if they are not.
         last_used: When the last call began or ended, in milliseconds since the epoch.
         in_flight: Whether a call is under way.
         closing: Whether the scanner ends with the call that is under way.
@@ -47,7 +46,6 @@ class Scanner:
     scanner_id: bytes
     bucket: TableBucket
     owner: str
-    counted_as: str | None
     last_used: int
     in_flight: bool = False
     closing: bool = False

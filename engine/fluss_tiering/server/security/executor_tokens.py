@@ -62,10 +62,10 @@ class ExecutorTokens:
         Args:
             table_id: The id of the table.
             path: The path of the table.
-            asked_by: Who makes the query. The calls of its executors count as calls of this identity.
+            asked_by: Who makes the query.
         """
         names = [each for each in asked_by.known_by if self._may_read(path, [each])]
-        query = {"by": asked_by.counted_as, "path": str(path), "known_by": names[:_MAX_NAMES]}
+        query = {"path": str(path), "known_by": names[:_MAX_NAMES]}
         return self._signed(ExecutorScope(table_id, None), _READS, query)
 
     def _may_read(self, path: TablePath, names: Iterable[str]) -> bool:
@@ -110,7 +110,7 @@ class ExecutorTokens:
                 "token of executors: its round has ended, or it has expired, or who made the query may not read the "
                 "table any more"
             )
-        return Authenticated(executor(scope, claims.get("by")), is_valid)
+        return Authenticated(executor(scope), is_valid)
 
     def _validity(self, scope: ExecutorScope, claims: dict[str, Any]) -> Callable[[], bool]:
         epoch = scope.tiering_epoch
@@ -137,14 +137,13 @@ def is_executor_token(credentials: CallCredentials) -> bool:
     return credentials.bearer is not None and credentials.bearer.startswith(PREFIX)
 
 
-def executor(scope: ExecutorScope | None, asked_by: str | None = None) -> Identity:
+def executor(scope: ExecutorScope | None) -> Identity:
     """Return the identity of the executors of a round or of a query.
 
     Args:
         scope: What they may read; None for any of them.
-        asked_by: The name under which the calls of a query count; None for those of a round.
     """
     if scope is None:
         return Identity("executor", (), UNCHECKED)
     what = "reads" if scope.tiering_epoch is None else scope.tiering_epoch
-    return Identity(f"executor/{scope.table_id}/{what}", (), scope, asked_by)
+    return Identity(f"executor/{scope.table_id}/{what}", (), scope)

@@ -36,20 +36,13 @@ class Identity:
         name: The name, as the audit log shows it, for example `token/airflow`.
         grants: The roles.
         executor_of: What they may read if these are executors, who have no roles; None for everybody else.
-        counts_with: The name of the identity with whose calls theirs count together; None for themselves alone.
         known_by: The names by which the server's files give the roles: the id of a token, or names in the access file.
     """
 
     name: str
     grants: tuple[Grant, ...]
     executor_of: ExecutorScope | None = None
-    counts_with: str | None = None
     known_by: tuple[str, ...] = ()
-
-    @property
-    def counted_as(self) -> str:
-        """The name under which limits count the calls."""
-        return self.counts_with or self.name
 
     def has(self, role: Role) -> bool:
         """Return whether the identity has a role, or one that includes it, for at least one table."""

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from fluss_tiering.server.security.rates import Rate
-
-REFUSED_BURST: Final = 100
-"""The number of refused calls of one kind that have lines of their own at once. After that it is one in a second."""
-_PER_S: Final = 1.0
+REFUSED_LINES: Final = 100
+"""The number of refused calls of one kind that have lines of their own, until the others are summarized."""
 _SUMMARY_S: Final = 10.0
-_MAX_COUNTED: Final = 1000
+_MAX_KINDS: Final = 1000
 
 ToldT = TypeVar("ToldT")
 
 
 @dataclass(slots=True)
-class _Further(Generic[ToldT]):
+class _Kind(Generic[ToldT]):
     told: ToldT
     count: int = 0
 
@@ -30,15 +26,11 @@ class RefusedCalls(Generic[ToldT]):
 
     Args:
         summarize: Writes a line about further refused calls of a kind: what is told of the kind, and how many.
-        monotonic: A clock in seconds that never goes back.
     """
 
-    def __init__(
-        self, summarize: Callable[[ToldT, int], None], monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, summarize: Callable[[ToldT, int], None]) -> None:
         self._summarize = summarize
-        self._rate = Rate(_PER_S, REFUSED_BURST, monotonic)
-        self._further: dict[str, _Further[ToldT]] = {}
+        self._kinds: dict[str, _Kind[ToldT]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def has_line(self, kind: str, told: ToldT) -> bool:
@@ -48,20 +40,20 @@ class RefusedCalls(Generic[ToldT]):
             kind: What counts as the same kind, for example the name of the caller.
             told: What is told of the kind.
         """
-        if not self._rate.wait_s(kind):
-            return True
-        if kind not in self._further and len(self._further) >= _MAX_COUNTED:
+        if kind not in self._kinds and len(self._kinds) >= _MAX_KINDS:
             self.flush()
-        self._further.setdefault(kind, _Further(told)).count += 1
+        seen = self._kinds.setdefault(kind, _Kind(told))
+        seen.count += 1
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_SUMMARY_S, self.flush)
-        return False
+        return seen.count <= REFUSED_LINES
 
     def flush(self) -> None:
-        """Write the lines about the calls that have been counted."""
+        """Write the lines about the calls that had none of their own, and begin anew."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        further, self._further = self._further, {}
-        for each in further.values():
-            self._summarize(each.told, each.count)
+        kinds, self._kinds = self._kinds, {}
+        for each in kinds.values():
+            if each.count > REFUSED_LINES:
+                self._summarize(each.told, each.count - REFUSED_LINES)

@@ -12,9 +12,6 @@ from fluss_tiering.model.tiering import StatusChanges, TieringStatus
 
 MAX_WATCHERS: Final = 256
 
-MAX_WATCHERS_OF_ONE: Final = 192
-"""The number of watchers of one caller, so that some are left for the others."""
-
 
 class StatusWatcher:
     """One watcher of statuses.
@@ -23,7 +20,6 @@ class StatusWatcher:
     watcher's own thread makes and reads it; the control thread fills it.
 
     Attributes:
-        owner: Who watches; None if nobody knows who it is.
         left: Whether nobody watches any more. The broadcaster sets it.
     """
 
@@ -32,7 +28,6 @@ class StatusWatcher:
         paths: Iterable[TablePath],
         wake: Callable[[], object],
         shows: Callable[[TablePath], bool] | None = None,
-        owner: str | None = None,
     ) -> None:
         """Prepare to watch tables.
 
@@ -40,9 +35,7 @@ class StatusWatcher:
             paths: The tables to watch. Without any, all tables are watched.
             wake: Called when there are news. The call comes from another thread.
             shows: Returns whether the watcher may see a table; None if it may see all.
-            owner: Who watches, with whose other watchers it counts together; None if nobody knows who it is.
         """
-        self.owner = owner
         self.left = False
         self._shows = shows
         self._paths = frozenset(paths)
@@ -98,8 +91,8 @@ class StatusBroadcaster:
         Call this in the control thread, so that the watcher misses no change.
 
         Raises:
-            FlussTieringError: UNAVAILABLE if there are `MAX_WATCHERS` already, or `MAX_WATCHERS_OF_ONE` of its owner;
-                the error given to `end` if it was called before.
+            FlussTieringError: UNAVAILABLE if there are `MAX_WATCHERS` already; the error given to `end` if it was
+                called before.
         """
         with self._lock:
             if self._end is not None:
@@ -111,14 +104,6 @@ class StatusBroadcaster:
                     ErrorCode.UNAVAILABLE,
                     f"{MAX_WATCHERS} watchers of statuses are connected, which is the limit: end some, or list instead",
                 )
-            if watcher.owner is not None:
-                count = sum(each.owner == watcher.owner for each in self._watchers)
-                if count >= MAX_WATCHERS_OF_ONE:
-                    raise FlussTieringError(
-                        ErrorCode.UNAVAILABLE,
-                        f"{count} watchers of statuses of {watcher.owner} are connected, which is the limit for one "
-                        "caller: end some, or list instead",
-                    )
             self._watchers.add(watcher)
         watcher.offer((status.path, status) for status in statuses)
 

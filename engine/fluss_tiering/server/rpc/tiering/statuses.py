@@ -12,7 +12,6 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import StatusChanges, TieringStatus
 from fluss_tiering.server.rpc.reads import TableLookup
 from fluss_tiering.server.rpc.status_entries import StatusEntries
-from fluss_tiering.server.security.identity import ANYBODY, caller
 from fluss_tiering.server.security.scope import present_scope
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.server.tiering.broadcaster import StatusWatcher
@@ -56,9 +55,7 @@ class StatusCalls:
         loop, news = asyncio.get_running_loop(), asyncio.Event()
         scope = present_scope()
         shows = None if scope is None else scope.shows
-        identity = caller()
-        owner = None if identity is ANYBODY else identity.counted_as
-        watcher = StatusWatcher(paths, lambda: loop.call_soon_threadsafe(news.set), shows, owner)
+        watcher = StatusWatcher(paths, lambda: loop.call_soon_threadsafe(news.set), shows)
         try:
             await self._threads.control(self._tiering.watch, watcher, paths)
             while True:

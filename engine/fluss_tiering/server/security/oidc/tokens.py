@@ -15,8 +15,7 @@ from fluss_tiering.server.security.access_file import AccessFile
 from fluss_tiering.server.security.authentication import Authenticated, CallCredentials
 from fluss_tiering.server.security.identity import Identity
 from fluss_tiering.server.security.oidc.issuer import Issuer
-from fluss_tiering.server.security.oidc.issuer_keys import IssuerKeys
-from fluss_tiering.server.security.oidc.signing_keys import ALGORITHMS, SigningKey, fitting
+from fluss_tiering.server.security.oidc.issuer_keys import ALGORITHMS, IssuerKeys
 
 MAX_TOKEN_CHARS: Final = 16_000
 """The longest token that is read."""
@@ -41,7 +40,7 @@ class _Verified:
     """
 
     names: tuple[str, ...]
-    key: SigningKey
+    key: jwt.PyJWK
     ends: float
 
 
@@ -83,13 +82,13 @@ class OidcTokens:
                 return self._authenticate_with_newer_keys(token, digest)
             self._remember(digest, known)
         elif not self._is_valid(known):
-            # It is verified again, to say what is wrong, or because the issuer publishes its key in other words.
+            # It is verified again, to say what is wrong.
             del self._verified[digest]
             return self.authenticate(credentials)
         return self._caller(known)
 
     async def _authenticate_with_newer_keys(self, token: str, digest: bytes) -> Authenticated:
-        await self._keys.newer()
+        await self._keys.read_again()
         known = self._verify(token)
         if known is None:
             raise self._refused("its signature is of no key that the issuer publishes")
@@ -104,7 +103,9 @@ class OidcTokens:
         )
 
     def _is_valid(self, known: _Verified) -> bool:
-        return self._now() < known.ends and known.key in self._keys.present
+        present = self._keys.find(known.key.key_id)
+        # An issuer may publish another key under the same name.
+        return self._now() < known.ends and present is not None and present.key == known.key.key
 
     def _remember(self, digest: bytes, known: _Verified) -> None:
         while len(self._verified) >= _MAX_VERIFIED:
@@ -124,14 +125,8 @@ class OidcTokens:
         if claims.get("iss") != self._issuer.url:
             # The keys of another issuer are not asked for.
             raise self._refused("another issuer made it")
-        kid = header.get("kid")
-        keys = fitting(self._keys.present, kid)
-        for key in keys:
-            if algorithm in key.algorithms and (signed := self._signed(token, key)) is not None:
-                return self._checked(signed, key)
-        if keys and kid is not None:
-            raise self._refused("its signature is wrong")
-        return None
+        key = self._keys.find(header.get("kid"))
+        return None if key is None else self._checked(self._signed(token, key), key)
 
     def _unverified(self, token: str) -> tuple[Claims, Claims]:
         try:
@@ -140,21 +135,21 @@ class OidcTokens:
             raise self._refused("it is no JSON Web Token") from None
         return content["header"], content["payload"]
 
-    def _signed(self, token: str, key: SigningKey) -> Claims | None:
-        """Return the claims of a token, checked but for those of our settings; None if another key signed it."""
+    def _signed(self, token: str, key: jwt.PyJWK) -> Claims:
+        """Return the claims of a token, checked but for those of our settings."""
         try:
             return jwt.decode(
                 token,
-                key.public,
+                key.key,
                 # The key says what it is for. What the token says is only compared with it.
-                algorithms=sorted(key.algorithms),
+                algorithms=[key.algorithm_name],
                 audience=self._issuer.audience,
                 issuer=self._issuer.url,
                 leeway=self._issuer.clock_skew_s,
                 options={"require": ["exp", "iss", "aud"]},
             )
-        except jwt.InvalidSignatureError:
-            return None
+        except (jwt.InvalidSignatureError, jwt.InvalidAlgorithmError):
+            raise self._refused("its signature is wrong") from None
         except jwt.ExpiredSignatureError:
             raise self._refused("it has expired") from None
         except jwt.ImmatureSignatureError:
@@ -166,7 +161,7 @@ class OidcTokens:
         except Exception:  # noqa: BLE001 - whatever the caller sent
             raise self._refused("its claims are not those of an access token or an ID token") from None
 
-    def _checked(self, claims: Claims, key: SigningKey) -> _Verified:
+    def _checked(self, claims: Claims, key: jwt.PyJWK) -> _Verified:
         expires = claims["exp"]
         if not isinstance(expires, int | float) or expires > _LATEST:
             raise self._refused("its claim exp is no time: expected seconds since 1970")

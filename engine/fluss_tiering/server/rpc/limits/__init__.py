@@ -1,1 +1,0 @@
-"""Limits of calls: sizes, numbers, answers that nobody takes, and connections."""
