@@ -310,7 +310,8 @@ def _address(connection: Connection) -> str:
             f"Connection {connection.conn_id!r} has port {port}: expected 1 to {_HIGHEST_PORT}, or nothing for "
             f"{DEFAULT_PORT}."
         )
-    return f"{_host(connection)}:{port}"
+    before, at, hosts = str(connection.host).rpartition("@")
+    return f"{before}{at}" + ",".join(f"{_host(connection, each)}:{port}" for each in hosts.split(","))
 
 
 def _driver_server(connection: Connection) -> str | None:
@@ -335,19 +336,17 @@ def _security(connection: Connection) -> ClientSecurity | None:
     return None if security is None else security.client(Target.parse(_address(connection)))
 
 
-def _host(connection: Connection) -> str:
-    """Return the host as it stands before a port."""
-    host = str(connection.host)
-    before, at, name = host.rpartition("@")
+def _host(connection: Connection, name: str) -> str:
+    """Return one of the hosts of a connection as it stands before a port."""
     if _is_ipv6(name):
-        return f"{before}{at}[{name}]"
+        return f"[{name}]"
     if not _HOST.fullmatch(name):
         raise UnusableConnectionError(
-            f"Connection {connection.conn_id!r} has host {host!r}: expected the name or the IP address of the tiering "
-            f"server alone, for example tiering.example.com, without http:// and without a path. Its port belongs in "
-            f"the field port."
+            f"Connection {connection.conn_id!r} has host {connection.host!r}: expected the name or the IP address of "
+            f"the tiering server alone, for example tiering.example.com, or those of several servers, separated by "
+            f"commas, without http:// and without a path. Their port belongs in the field port."
         )
-    return host
+    return name
 
 
 def _is_ipv6(name: str) -> bool:

@@ -83,7 +83,7 @@ def test_a_server_that_cannot_be_meant_is_refused(text) -> None:  # D30
 
 
 def test_an_address_may_come_without_an_id() -> None:  # D30
-    assert Target.parse("dns:///tiering:9133") == Target("dns:///tiering:9133", None)
-    assert Target.parse("[::1]:9133") == Target("[::1]:9133", None)
-    assert Target.parse("tiering:65535") == Target("tiering:65535", None)
-    assert Target.parse("ab-12@tiering:9133") == Target("tiering:9133", "ab-12")
+    assert Target.parse("dns:///tiering:9133") == Target(("dns:///tiering:9133",), None)
+    assert Target.parse("[::1]:9133") == Target(("[::1]:9133",), None)
+    assert Target.parse("tiering:65535") == Target(("tiering:65535",), None)
+    assert Target.parse("ab-12@tiering:9133") == Target(("tiering:9133",), "ab-12")

@@ -92,7 +92,6 @@ def test_a_change_is_written_with_its_caller_its_table_and_where_it_came_from(
     assert began.replace(microsecond=0) <= datetime.fromisoformat(line["time"]) <= datetime.now(UTC)
     assert line["duration_ms"] > 0
     assert "code" not in line
-    assert "forwarded_for" not in line
     assert (log_file.stat().st_mode & 0o777) == 0o600
 
 
@@ -209,21 +208,9 @@ def test_the_id_of_a_call_is_told_to_the_caller(
     found = wait_for(log_file, 2)
     assert [line["request_id"] for line in found] == ids
     assert [line["outcome"] for line in found] == ["OK", "PERMISSION_DENIED"]
-    # A client gives no id of its own, unless it says that it forwards a call.
+    # A client gives no id of its own.
     assert "0" * 32 not in ids
     assert ids[0] != ids[1]
-
-
-def test_what_anybody_says_of_a_forwarded_call_is_told_apart_from_its_id(
-    channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]
-) -> None:
-    path = "/fluss_tiering.v1.KvSnapshotLeases/DropKvSnapshotLease"
-    metadata = {"fluss_tiering_request_id": "a" * 32, "fluss_tiering_forwarded_for": "10.0.0.9:4711"}
-    call(channel, path, tokens[1]["reader"], **metadata)
-    (line,) = wait_for(log_file, 1)
-    assert (line["forwarded_request_id"], line["forwarded_for"]) == ("a" * 32, "10.0.0.9:4711")
-    assert line["request_id"] != "a" * 32
-    assert line["peer"].startswith("127.0.0.1:")
 
 
 def test_many_names_are_counted() -> None:

@@ -26,7 +26,6 @@ from waiting import wait_until
 HEARTBEAT = "/fluss_tiering.v1.LakeTiering/LakeTieringHeartbeat"
 DROP = "/fluss_tiering.v1.Tables/DropTable"
 ACCESS = """
-forwarders = ["certificate/CN=server-2"]
 
 [[grants]]
 identity = "certificate/CN=airflow"
@@ -111,32 +110,6 @@ def test_alternative_names_of_each_kind_are_apart(
     assert told(server, authority, authority.pair("n", "nobody", others=[name]))[0] is status
 
 
-def test_an_alternative_name_makes_no_forwarder(server: ServerThread, authority: Authority) -> None:
-    metadata = {"fluss_tiering_client_name_bin": b"certificate-uri/spiffe://shop/admin"}
-    named = authority.pair("n", "nobody", others=[URI("CN=server-2"), DNS("CN=server-2")])
-    assert told(server, authority, named, DROP, **metadata)[0] is REFUSED
-    status, _ = told(server, authority, authority.pair("f", "server-2"), DROP, **metadata)
-    assert status is grpc.StatusCode.INVALID_ARGUMENT, "the forwarder's call is admitted, and names no table"
-
-
-@pytest.mark.parametrize(("common_name", "is_believed"), [("server-2", True), ("airflow", False)])
-def test_only_a_forwarder_gives_a_call_its_id(
-    server: ServerThread, authority: Authority, folder: Path, common_name: str, is_believed: bool
-) -> None:
-    claimed = secrets.token_hex(16)
-    metadata: dict[str, str | bytes] = {
-        "fluss_tiering_client_name_bin": b"certificate/CN=airflow",
-        "fluss_tiering_request_id": claimed,
-        "fluss_tiering_forwarded_for": "10.0.0.9:4711",
-    }
-    assert told(server, authority, authority.pair("f", common_name), **metadata)[0] is OK
-    wait_until(lambda: claimed in (folder / "audit.jsonl").read_text())
-    line = json.loads((folder / "audit.jsonl").read_text().splitlines()[-1])
-    assert line["identity"] == "certificate/CN=airflow"
-    assert (line["request_id"] == claimed) is is_believed
-    assert line.get("forwarded_request_id") == (None if is_believed else claimed)
-
-
 SUBJECTS = {
     "one part": [[(NameOID.COMMON_NAME, "someone")]],
     "several parts": [
@@ -211,11 +184,7 @@ def test_an_entry_with_other_keys_is_told_with_what_it_has(entry: str, found: st
         read_access(tmp_path / "access.toml")
 
 
-@pytest.mark.parametrize(
-    "content",
-    ['forwarders = ["certificate/server-2"]', "[[grants]]\nidentity = 'certificate/spiffe://shop/admin'\nrole='admin'"],
-)
-def test_a_name_that_is_no_subject_is_refused(content: str, tmp_path: Path) -> None:
-    (tmp_path / "access.toml").write_text(content)
+def test_a_name_that_is_no_subject_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "access.toml").write_text("[[grants]]\nidentity = 'certificate/spiffe://shop/admin'\nrole='admin'")
     with pytest.raises(FlussTieringError, match=r"is no subject: .* alternative names begin with certificate-uri/"):
         read_access(tmp_path / "access.toml")

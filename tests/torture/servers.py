@@ -80,8 +80,7 @@ class TieringServers:
     @property
     def target(self) -> str:
         """The address of the server, or of both."""
-        targets = ",".join(server.target for server in self._servers)
-        return f"ipv4:{targets}" if self._two else targets
+        return ",".join(server.target for server in self._servers)
 
     def start(self) -> None:
         """Start the servers that do not run, at their addresses. One of them is active after that."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from typing import Annotated, Final, cast
 
 import grpc
@@ -38,14 +40,16 @@ def health(
     """Ask whether the server answers calls, for the probes of containers and load balancers.
 
     It asks gRPC's health service, which takes no token, and prints its answer. The exit code is 0 for SERVING and 1 for
-    another answer. A standby server answers calls, too, since it passes them on. A server that asks clients for
-    certificates asks this command, too.
+    another answer. A standby server answers, too, and `--active` asks for the active one. A server that asks clients
+    for certificates asks this command, too.
     """
     from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: PLC0415 - of the extra `server`
 
     target = Target.parse(server)
     request = health_pb2.HealthCheckRequest(service=_OF_THE_ACTIVE_SERVER if active else _ANY_SERVICE)
-    with SecuredTarget(target, ClientSecurity.from_environment(), tls_name).open_channel() as channel:
+    security = replace(ClientSecurity.from_environment(), token=None, token_file=None)
+    secured = SecuredTarget(target, security, tls_name)
+    with closing(secured.open_channel()) as channel:
         try:
             answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=_TIMEOUT_S)
         except grpc.RpcError as error:

@@ -68,12 +68,12 @@ class AsyncTieringClient(AsyncClosing):
         self._secured = SecuredTarget(named, security or ClientSecurity.from_environment())
         self._channel = self._secured.open_aio_channel()
         # The generated stubs serve both kinds of channel. Their methods return different things, see `_call`.
-        self._stubs = Stubs(self._secured.with_metadata(cast("grpc.Channel", self._channel)))
+        self._stubs = Stubs(self._channel)
 
     async def close(self) -> None:
         """Close the connection. Later calls raise FlussTieringError with INVALID_REQUEST."""
         self._secured.close()
-        await self._channel.close()
+        await self._channel.aclose()
 
     async def list_tiering_statuses(self, path: TablePath | None = None) -> list[TieringStatus]:
         """Return the status of a table, or of all tables that are tiered.
@@ -98,7 +98,9 @@ class AsyncTieringClient(AsyncClosing):
         except StopAsyncIteration:
             return
         except grpc.aio.AioRpcError as error:
-            raise error_of(cast("FailedCall", error), self._target, self._timeout) from None
+            failed = error_of(cast("FailedCall", error), self._target, self._timeout)
+            self._channel.follow(failed)
+            raise failed from None
         except TimeoutError as error:
             raise FlussTieringError(
                 ErrorCode.UNAVAILABLE,
@@ -147,12 +149,15 @@ class AsyncTieringClient(AsyncClosing):
 
     async def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
         throttling = Throttling(self._timeout)
+        left = self._channel.count
         while True:
             answer = call.method(self._stubs)(call.request, timeout=self._timeout)
             try:
                 return call.read(await cast("Awaitable[Any]", answer))
             except grpc.aio.AioRpcError as failed:
                 error = error_of(cast("FailedCall", failed), self._target, self._timeout)
-                if not isinstance(error, ThrottledError):
-                    raise error from None
-            await asyncio.sleep(throttling.pause_s(error))
+            left -= 1
+            if isinstance(error, ThrottledError):
+                await asyncio.sleep(throttling.pause_s(error))
+            elif not self._channel.follow(error) or left <= 0:
+                raise error

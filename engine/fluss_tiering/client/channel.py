@@ -1,9 +1,13 @@
-"""The options of a channel to the tiering server."""
+"""Channels to the tiering server: their options, and the one of several servers that calls go to."""
 
 from __future__ import annotations
 
 import json
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from fluss_tiering.client.fork import require_own_process
+from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
 
 MAX_MESSAGE_BYTES: Final = 64 << 20
 """A message carries a write request of a few MiB, or whole log batches."""
@@ -58,3 +62,87 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
+
+NOT_CONNECTED: Final = "failed to connect"
+"""A part of gRPC's texts for a call that was not sent, since there was no connection."""
+
+Metadata = tuple[tuple[str, str], ...]
+"""What goes with a call beside its request."""
+
+
+class FollowedChannel:
+    """Makes each call on the channel to the server that was active last. Generated stubs use it like gRPC's channels.
+
+    Calls raise FlussTieringError with INVALID_REQUEST in a process that was forked after the first one, and the errors
+    of `metadata`.
+
+    Args:
+        channels: A channel to each address, all blocking or all asyncio.
+        metadata: Returns the metadata of each call. The interceptors of gRPC differ for both kinds of channels.
+    """
+
+    def __init__(self, channels: Sequence[Any], metadata: Callable[[], Metadata]) -> None:
+        self._channels = channels
+        self._metadata = metadata
+        self._present = 0
+
+    @property
+    def count(self) -> int:
+        """The number of channels."""
+        return len(self._channels)
+
+    def unary_unary(self, *method: Any, **coders: Any) -> _Call:
+        """Return the calls of a method."""
+        return _Call(self, [each.unary_unary(*method, **coders) for each in self._channels])
+
+    def unary_stream(self, *method: Any, **coders: Any) -> _Call:
+        """Return the calls of a method."""
+        return _Call(self, [each.unary_stream(*method, **coders) for each in self._channels])
+
+    def stream_unary(self, *method: Any, **coders: Any) -> _Call:
+        """Return the calls of a method."""
+        return _Call(self, [each.stream_unary(*method, **coders) for each in self._channels])
+
+    def stream_stream(self, *method: Any, **coders: Any) -> _Call:
+        """Return the calls of a method."""
+        return _Call(self, [each.stream_stream(*method, **coders) for each in self._channels])
+
+    def call(self, calls: Sequence[Any]) -> tuple[Any, Metadata]:
+        """Return the call of the present channel, and its metadata."""
+        require_own_process()
+        return calls[self._present], self._metadata()
+
+    def follow(self, error: FlussTieringError) -> bool:
+        """Make further calls on the next channel, if an error says that a server does not serve.
+
+        Returns:
+            Whether the call may be made again there: a server that waits has refused it, or it was not sent.
+        """
+        if error.code not in SERVER_AWAY or self.count == 1:
+            return False
+        self._present = (self._present + 1) % self.count
+        return error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER or NOT_CONNECTED in error.message
+
+    def close(self) -> None:
+        """Close blocking channels."""
+        for each in self._channels:
+            each.close()
+
+    async def aclose(self) -> None:
+        """Close asyncio channels."""
+        for each in self._channels:
+            await each.close()
+
+
+class _Call:
+    def __init__(self, channel: FollowedChannel, calls: Sequence[Any]) -> None:
+        self._channel = channel
+        self._calls = calls
+
+    def __call__(self, request: object, **options: Any) -> Any:  # noqa: ANN401 - an answer, a stream or an awaitable
+        call, metadata = self._channel.call(self._calls)
+        return call(request, metadata=metadata, **options)
+
+    def future(self, request: object, **options: Any) -> Any:  # noqa: ANN401 - grpc.Future is generic in stubs only
+        call, metadata = self._channel.call(self._calls)
+        return call.future(request, metadata=metadata, **options)

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 import grpc
 
+from fluss_tiering.client.channel import NOT_CONNECTED
 from fluss_tiering.client.target import DEFAULT_PORT
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError, ThrottledError
 from fluss_tiering.version import __version__
@@ -58,7 +59,6 @@ _TLS_UNKNOWN: Final = (
 _PING_TIMEOUT: Final = "ping timeout"
 """A part of gRPC's texts for a connection on which nothing is answered any more."""
 
-_NOT_CONNECTED: Final = "failed to connect"
 _CLOSED: Final = ("Socket closed", "Connection reset by peer", "Broken pipe")
 """Parts of gRPC's texts for a server that ended a connection. It says no more to a client that lacks TLS or a
 certificate."""
@@ -163,7 +163,7 @@ def _unavailable(target: str, details: str) -> str:
             f"the tiering server at {target} does not answer any more ({details}): it hangs, or the network to it is "
             "cut; look at its log and at its machine"
         )
-    connecting = _NOT_CONNECTED in details
+    connecting = NOT_CONNECTED in details
     if connecting and any(text in details for text in _CLOSED):
         return f"the tiering server at {target} {CLOSED_AT_ONCE}: {_CLOSED_HINT} ({details})"
     if connecting and (other := _accepting_loopback(target)) is not None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import grpc
 import grpc.aio
 
-from fluss_tiering.client.channel import CHANNEL_OPTIONS
+from fluss_tiering.client.channel import CHANNEL_OPTIONS, FollowedChannel, Metadata
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.client.target import Target
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.wire.server_id import SERVER_ID_METADATA_KEY
 
 _TLS_NAME: Final = "grpc.ssl_target_name_override"
+_AUTHORIZATION: Final = "authorization"
 _NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
 
 
@@ -46,24 +49,30 @@ class SecuredTarget:
                 "(FLUSS_TIERING_TLS or --tls-ca), or allow it with FLUSS_TIERING_ALLOW_INSECURE=true",
             )
 
-    def open_channel(self) -> grpc.Channel:
-        """Open a blocking channel."""
-        if not self._security.tls:
-            return grpc.insecure_channel(self._target.address, self._options)
-        return grpc.secure_channel(self._target.address, self._credentials(), self._tls_options)
-
-    def open_aio_channel(self) -> grpc.aio.Channel:
-        """Open a channel of the present event loop."""
-        if not self._security.tls:
-            return grpc.aio.insecure_channel(self._target.address, self._options)
-        return grpc.aio.secure_channel(self._target.address, self._credentials(), self._tls_options)
-
-    def with_metadata(self, channel: grpc.Channel) -> grpc.Channel:
-        """Return the channel with calls that bring the token and name the server; see `Target.channel`.
+    def open_channel(self) -> FollowedChannel:
+        """Open a blocking channel to each address, whose calls bring the token and name the server.
 
         After `close`, the calls raise FlussTieringError with INVALID_REQUEST.
         """
-        return self._target.channel(channel, self._token)
+        return self._opened(grpc.insecure_channel, grpc.secure_channel)
+
+    def open_aio_channel(self) -> FollowedChannel:
+        """Open channels of the present event loop; see `open_channel`."""
+        return self._opened(grpc.aio.insecure_channel, grpc.aio.secure_channel)
+
+    def _opened(self, insecure: Callable[..., Any], secure: Callable[..., Any]) -> FollowedChannel:
+        addresses = self._target.addresses
+        if not self._security.tls:
+            return FollowedChannel([insecure(each, self._options) for each in addresses], self._metadata)
+        security = self._security
+        credentials = grpc.ssl_channel_credentials(security.ca, security.key, security.cert)
+        return FollowedChannel([secure(each, credentials, self._tls_options) for each in addresses], self._metadata)
+
+    def _metadata(self) -> Metadata:
+        """Return what names the server and brings the token."""
+        server_id, token = self._target.server_id, self._token()
+        named = () if server_id is None else ((SERVER_ID_METADATA_KEY, server_id),)
+        return named if token is None else (*named, (_AUTHORIZATION, f"Bearer {token}"))
 
     def close(self) -> None:
         """Refuse all further calls. gRPC's own errors for them differ by the kind of the call."""
@@ -76,10 +85,6 @@ class SecuredTarget:
                 f"the client of the tiering server at {self._target.address} was closed: make a new one",
             )
         return self._tokens()
-
-    def _credentials(self) -> grpc.ChannelCredentials:
-        security = self._security
-        return grpc.ssl_channel_credentials(security.ca, security.key, security.cert)
 
 
 class _Tokens:

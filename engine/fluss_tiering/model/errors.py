@@ -163,6 +163,26 @@ class DataDirInUseError(FlussTieringError):
         return DataDirInUseError, (self.held,)
 
 
+class NotActiveError(FlussTieringError):
+    """The error of a call that a standby server refused. Nothing of it was done.
+
+    Attributes:
+        active: The "host:port" of the active server.
+    """
+
+    def __init__(self, active: str) -> None:
+        super().__init__(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"this server waits, and {active} is the active one: call that one, or give clients the addresses of all "
+            "servers, as in HOST:PORT,HOST:PORT",
+        )
+        self.active = active
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what is pickled."""
+        return NotActiveError, (self.active,)
+
+
 class ThrottledError(FlussTieringError):
     """The error of a call that the server refused because the caller makes too many. Nothing of it was done.
 

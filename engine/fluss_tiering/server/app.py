@@ -27,7 +27,7 @@ from fluss_tiering.server.metrics.exporter import ServerMetrics
 from fluss_tiering.server.rpc.listener import RpcListener
 from fluss_tiering.server.rpc.roles import ActiveRole, Role
 from fluss_tiering.server.rpc.services import active_handlers
-from fluss_tiering.server.security.executor_tokens import ForwardedExecutorTokens
+from fluss_tiering.server.security.executor_tokens import UncheckedExecutorTokens
 from fluss_tiering.server.security.roles import Grant
 from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings, unknown_variables
 from fluss_tiering.server.store.fence import Fence
@@ -227,7 +227,7 @@ class TieringServer:
             check,
             end_streams,
             server_id,
-            components.executor_tokens or ForwardedExecutorTokens(),
+            components.executor_tokens or UncheckedExecutorTokens(),
         )
 
     def _grants_of(self, names: Iterable[str]) -> tuple[Grant, ...]:

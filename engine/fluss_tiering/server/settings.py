@@ -95,7 +95,7 @@ class ServerSettings(BaseSettings):
     """The PostgreSQL database for leases, statuses and epochs, as postgresql://USER:PASSWORD@HOST:PORT/DATABASE. By
     default the server uses SQLite in the data folder. Several servers on one database take over from each other."""
     advertised_address: Annotated[str, Field(pattern=r"^$|^\S+:\d+$")] = ""
-    """HOST:PORT at which other servers on the same database reach this server; by default where it listens."""
+    """HOST:PORT at which clients reach this server, which a standby server tells them; by default where it listens."""
     leader_lease_ms: Annotated[DurationMs, Field(ge=1000)] = 8_000
     """How long the active server may be silent before another server takes over. The active server renews its
     leadership four times in this time. If it cannot, it stops leading after this time."""
@@ -169,8 +169,8 @@ class ServerSettings(BaseSettings):
     tls_client_ca_file: OptionalFile = None
     """The authorities in PEM whose certificates clients must show (mutual TLS)."""
     tls_ca_file: OptionalFile = None
-    """The authorities in PEM that the certificate of another server may come from, to which this one forwards calls.
-    The default is the authorities of the system."""
+    """The authorities in PEM that the certificate of another server may come from, to which a standby server forwards
+    lists of statuses. The default is the authorities of the system."""
     oidc_issuer: IssuerUrl = ""
     """The issuer of OpenID Connect whose tokens callers may bring, exactly as its tokens say it in `iss`. It needs an
     audience and an access file too."""

@@ -14,7 +14,7 @@ import grpc
 
 from fluss_tiering.api.v1 import common_pb2
 from fluss_tiering.model.error_text import sendable
-from fluss_tiering.model.errors import GRPC_STATUS_NAMES, ErrorCode, FlussTieringError, ThrottledError
+from fluss_tiering.model.errors import GRPC_STATUS_NAMES, ErrorCode, FlussTieringError, NotActiveError, ThrottledError
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
 
 ERROR_CODE_METADATA_KEY: Final = "fluss-error-code"
@@ -36,6 +36,10 @@ _CODES_BY_STATUS: Final[Mapping[grpc.StatusCode, ErrorCode]] = {
 
 RETRY_AFTER_KEY: Final = "retry-after-ms"
 """The trailing metadata key of the milliseconds after which a call that was refused may be made again."""
+ACTIVE_SERVER_KEY: Final = "fluss-tiering-active-server"
+"""The trailing metadata key of the address of the active server, in the answer of a standby server."""
+_NO_RETRY: Final = ("grpc-retry-pushback-ms", "-1")
+"""With this trailing metadata, gRPC's clients do not make the call again at the same server (gRPC proposal A6)."""
 
 
 def status_of_error(error: FlussTieringError) -> grpc.StatusCode:
@@ -46,6 +50,8 @@ def status_of_error(error: FlussTieringError) -> grpc.StatusCode:
 def trailing_metadata_of_error(error: FlussTieringError) -> tuple[tuple[str, str], ...]:
     """Return the trailing metadata that carries an error's code and, if it has one, the time to wait."""
     metadata = trailing_metadata_of(error.code)
+    if isinstance(error, NotActiveError):
+        metadata = (*metadata, (ACTIVE_SERVER_KEY, error.active), _NO_RETRY)
     if isinstance(error, ThrottledError):
         metadata = (*metadata, (RETRY_AFTER_KEY, str(error.retry_after_ms)))
     return metadata

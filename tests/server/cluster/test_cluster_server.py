@@ -328,7 +328,10 @@ def test_the_second_server_of_a_cluster_takes_over(
     with ExitStack() as first_stops:
         first = first_stops.enter_context(ServerThread(tmp_path / "first", **settings))
         # Nothing of the storage is in a folder: each has one of its own.
-        with ServerThread(tmp_path / "second", **settings) as second, TieringClient(second.target) as client:
+        with (
+            ServerThread(tmp_path / "second", **settings) as second,
+            TieringClient(f"{second.target},{first.target}") as client,
+        ):
             assert (first.server.is_active, second.server.is_active) == (True, False)
             client.create_table(path, descriptor())
             before = status_of(client, path)

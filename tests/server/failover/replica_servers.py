@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,6 @@ LEASE_MS = 8000
 SHORT_LEASE_MS = 2000
 """For tests in which the leadership lapses: if it lapses once more, they go on all the same."""
 METHOD = "/fluss_tiering.v1.Tables/ListTables"
-READ = "/fluss_tiering.v1.KvSnapshotLeases/ListKvSnapshotLeases"
 SERVICE = "fluss_tiering.v1.Tables"
 
 
@@ -76,7 +75,6 @@ class Server:
     identity: Any = None
     lease_ms: int = LEASE_MS
     advertised: str = ""
-    tls: Mapping[str, Path] = field(default_factory=dict)
     opened: list[Active] = field(default_factory=list)
     process_ended: threading.Event = field(default_factory=threading.Event)
     before_opening: Callable[[], Awaitable[None]] | None = None
@@ -90,7 +88,6 @@ class Server:
             port=0,
             leader_lease=self.lease_ms,
             advertised_address=self.advertised,
-            **self.tls,
         )
         self.listener = RpcListener(settings)
         self.replica = FailoverReplica(
@@ -117,6 +114,10 @@ class Server:
         finally:
             await self.listener.stop(0)
 
+    def waits_for(self, active: Server) -> str:
+        """Return the beginning of the answer to a call, as long as another server is active."""
+        return f"this server waits, and 127.0.0.1:{active.listener.port} is the active one"
+
     async def health(self) -> str:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.listener.port}") as channel:
             answer = await health_pb2_grpc.HealthStub(channel).Check(
@@ -124,17 +125,12 @@ class Server:
             )
         return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
-    async def call(self, method: str = METHOD) -> bytes | str:
+    async def call(self) -> bytes | str:
         """Return the answer to a call, or why there was none."""
-        address, options = f"127.0.0.1:{self.listener.port}", [("grpc.enable_retries", 0)]
-        if self.tls:
-            trusted = grpc.ssl_channel_credentials(self.tls["tls_ca_file"].read_bytes())
-            opened = grpc.aio.secure_channel(address, trusted, options)
-        else:
-            opened = grpc.aio.insecure_channel(address, options)
-        async with opened as channel:
+        options = [("grpc.enable_retries", 0)]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.listener.port}", options) as channel:
             try:
-                return bytes(await channel.unary_unary(method)(b"", timeout=20))  # type: ignore[misc]
+                return bytes(await channel.unary_unary(METHOD)(b"", timeout=20))  # type: ignore[misc]
             except grpc.aio.AioRpcError as error:
                 return str(error.details())
 

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from replica_servers import LEASE_MS, SHORT_LEASE_MS, Active, Server, until, write
 
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.time_limit import time_limit
 from fluss_tiering.server.failover import leadership as leadership_module
 from fluss_tiering.server.failover import replica as replica_module
@@ -109,27 +109,6 @@ async def test_a_server_that_leads_no_longer_waits_for_no_answer_about_a_transac
             await one.replica.wait_until_lost()
         await one.replica.stop()
         assert not asking.is_alive()
-
-
-async def test_a_waiting_server_ends_although_a_read_of_the_database_hangs(
-    server: Callable[..., Server], postgres_url: str
-) -> None:  # D1
-    with TcpProxy(socket_of(postgres_url)) as network:
-        first, second = server("first"), server("second", through(network.port, postgres_url))
-        await first.start()
-        await second.start()
-        store = second.replica._store
-        assert store is not None, "it has looked whether the database is that of its storage"
-        network.cut()
-        # As for a call that reads, which only a server asks that sees no active one.
-        reading = asyncio.ensure_future(second.replica._threads.control(store.has_statuses))
-        await until(lambda: second.replica._threads.turns._begun)
-        second.closed = True
-        await second.replica.stop()
-        await asyncio.wait_for(second.replica.close(), WAIT_S)
-        with pytest.raises(FlussTieringError) as failed:
-            await reading
-        assert failed.value.code is ErrorCode.UNAVAILABLE
 
 
 def write_in_vain(active: Active) -> None:

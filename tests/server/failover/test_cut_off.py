@@ -101,9 +101,9 @@ def test_a_leader_that_alone_is_cut_off_makes_way(pair: Pair) -> None:  # D1
         assert answer.tiering_errors == {}, "the round goes on"
         put(new, table, {2: "two"})
         pair.first_network.mend()
-        wait_until(lambda: is_active(old))
+        wait_until(lambda: reaches_database(pair.first))
         assert (active_count(pair.first), active_count(pair.second)) == (0, 1)
-        assert old.list_buckets([table.path])[table.path][0].log_end_offset == 2
+        assert new.list_buckets([table.path])[table.path][0].log_end_offset == 2
 
 
 def write_late(client: TieringClient) -> None:
@@ -111,8 +111,8 @@ def write_late(client: TieringClient) -> None:
         client.acquire_lease("late", 3_600_000, {}, allow_empty=True)
 
 
-def test_a_standby_that_alone_is_cut_off_still_forwards(pair: Pair) -> None:  # D1
-    with TieringClient(pair.second.target, timeout=5) as client:
+def test_a_standby_that_alone_is_cut_off_changes_nothing(pair: Pair) -> None:  # D1
+    with TieringClient(f"{pair.second.target},{pair.first.target}", timeout=5) as client:
         table = new_table(client, [1])
         pair.second_network.cut()
         wait_until(lambda: not reaches_database(pair.second))
@@ -125,7 +125,7 @@ def test_a_standby_that_alone_is_cut_off_still_forwards(pair: Pair) -> None:  # 
 
 
 def test_both_cut_off_go_on_when_the_database_is_back(pair: Pair) -> None:  # D1
-    with TieringClient(pair.second.target, timeout=5) as client:
+    with TieringClient(f"{pair.second.target},{pair.first.target}", timeout=5) as client:
         table = new_table(client, [1])
         for network in (pair.first_network, pair.second_network):
             network.cut()

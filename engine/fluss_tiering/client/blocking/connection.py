@@ -19,7 +19,7 @@ from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.client.target import Target
 from fluss_tiering.client.throttling import Throttling
 from fluss_tiering.model.closing import Closing
-from fluss_tiering.model.errors import ThrottledError
+from fluss_tiering.model.errors import FlussTieringError, ThrottledError
 
 ResultT = TypeVar("ResultT")
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Connection(Closing):
         self._security = security or ClientSecurity.from_environment()
         self._secured = SecuredTarget(named, self._security)
         self._channel = self._secured.open_channel()
-        self._stubs = Stubs(self._secured.with_metadata(self._channel))
+        self._stubs = Stubs(self._channel)
 
     def close(self) -> None:
         """Close the connection. Calls that are in flight end with UNAVAILABLE, and later ones with INVALID_REQUEST."""
@@ -63,12 +63,17 @@ class Connection(Closing):
 
     def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
         throttling = Throttling(self._timeout)
+        left = self._channel.count
         while True:
             try:
-                with self._errors():
-                    return call.read(call.method(self._stubs)(call.request, timeout=self._timeout))
-            except ThrottledError as error:
+                return call.read(call.method(self._stubs)(call.request, timeout=self._timeout))
+            except grpc.RpcError as failed:
+                error = self._error_of(failed)
+            left -= 1
+            if isinstance(error, ThrottledError):
                 time.sleep(throttling.pause_s(error))
+            elif not self._channel.follow(error) or left <= 0:
+                raise error
 
     def _list(self, call: UnaryCall[Any, Any, list[T]]) -> list[T]:
         entries: list[T] = []
@@ -85,4 +90,9 @@ class Connection(Closing):
             yield
         except grpc.RpcError as error:
             # The message has all that gRPC said. Its traceback of many lines would hide that in the log of a task.
-            raise error_of(cast("FailedCall", error), self._target, self._timeout) from None
+            failed = self._error_of(error)
+            self._channel.follow(failed)
+            raise failed from None
+
+    def _error_of(self, error: grpc.RpcError) -> FlussTieringError:
+        return error_of(cast("FailedCall", error), self._target, self._timeout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -14,6 +14,7 @@ from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesStu
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
 from fluss_tiering.client.calls.arguments import several
+from fluss_tiering.client.channel import FollowedChannel
 from fluss_tiering.wire.checks import MAX_ENTRIES
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -23,9 +24,10 @@ ValueT = TypeVar("ValueT")
 
 
 class Stubs:
-    """The server's services on one channel, blocking or asyncio."""
+    """The server's services on channels that are blocking or asyncio."""
 
-    def __init__(self, channel: grpc.Channel) -> None:
+    def __init__(self, followed: FollowedChannel) -> None:
+        channel = cast("grpc.Channel", followed)
         self.tables = TablesStub(channel)
         self.leases = KvSnapshotLeasesStub(channel)
         self.lake_tiering = LakeTieringStub(channel)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import ContextVar
 from ipaddress import IPv6Address, IPv6Network
 from typing import Final
@@ -18,12 +17,8 @@ from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.server.audit.named import Named
 
 REQUEST_ID_KEY: Final = "fluss-tiering-request-id"
-"""The metadata key of a call's id: in the trailing metadata of each answer, and in a call that a server forwards."""
+"""The trailing metadata key of a call's id."""
 
-FORWARDED_FOR_KEY: Final = "fluss-tiering-forwarded-for"
-"""The metadata key of the client's address, in a call that a server forwards."""
-
-_ID: Final = re.compile(r"[0-9a-f]{32}")
 _MAX_ADDRESS_CHARS: Final = 128
 _IPV6_NETWORK_BITS: Final = 64
 
@@ -34,16 +29,11 @@ class CallNotes:
     Args:
         method: The path of the method.
         peer: The address that the call came from, as gRPC names it.
-        metadata: The metadata of the call.
 
     Attributes:
         method: The name of the method.
-        request_id: The id of the call, with which users and logs name it. A server that forwards a call gives it.
+        request_id: The id of the call, with which users and logs name it.
         peer: The address that the call came from.
-        forwarded_for: The client's address, as the server that forwarded the call says; None for other calls. Any
-            client may say it.
-        forwarded_request_id: The id that the server that forwarded the call gives it; None for other calls. Any client
-            may say it.
         identity: Who makes the call; None as long as that is not known.
         token_id: The part of the call's token that is no secret; None if it brings no token of the server's own. Any
             client may say it.
@@ -57,14 +47,9 @@ class CallNotes:
         on_first_request: Called once, with the first request.
     """
 
-    def __init__(self, method: str, peer: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> None:
-        told = {key: value for key, value in metadata or () if key in (REQUEST_ID_KEY, FORWARDED_FOR_KEY)}
-        forwarded_for, forwarded_id = told.get(FORWARDED_FOR_KEY), str(told.get(REQUEST_ID_KEY, ""))
+    def __init__(self, method: str, peer: str) -> None:
         self.method = method.rpartition("/")[2]
         self.peer = address_of_peer(peer)
-        self.forwarded_for = None if forwarded_for is None else str(forwarded_for)[:_MAX_ADDRESS_CHARS]
-        forwarded = forwarded_for is not None and _ID.fullmatch(forwarded_id)
-        self.forwarded_request_id = forwarded_id if forwarded else None
         self.request_id = secrets.token_hex(16)
         self.identity: str | None = None
         self.token_id: str | None = None
@@ -82,11 +67,6 @@ class CallNotes:
     def milliseconds(self) -> float:
         """How long the call has taken."""
         return round((time.monotonic() - self._began) * 1000, 3)
-
-    def note_forwarder(self) -> None:
-        """Note that a server forwarded the call which may do so: it is believed."""
-        if self.forwarded_request_id is not None:
-            self.request_id, self.forwarded_request_id = self.forwarded_request_id, None
 
     def note_response(self, response: object) -> None:
         """Note a response."""
@@ -125,12 +105,6 @@ def request_id_metadata() -> tuple[tuple[str, str], ...]:
     """Return the trailing metadata that names the present call."""
     call = _CALL.get()
     return () if call is None else ((REQUEST_ID_KEY, call.request_id),)
-
-
-def forwarded_metadata() -> tuple[tuple[str, str], ...]:
-    """Return the metadata with which the present call is forwarded to another server."""
-    call = _CALL.get()
-    return () if call is None else ((REQUEST_ID_KEY, call.request_id), (FORWARDED_FOR_KEY, call.peer))
 
 
 def address_of_peer(peer: str) -> str:

@@ -15,10 +15,8 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.time_limit import time_limit
 from fluss_tiering.server.backend import Backend
 from fluss_tiering.server.failover.election import Election, Leader
-from fluss_tiering.server.failover.forwarding import server_credentials
 from fluss_tiering.server.failover.leadership import Leadership, LeadershipFence
-from fluss_tiering.server.failover.standby import StandbyRole
-from fluss_tiering.server.failover.standby_reads import read_handlers
+from fluss_tiering.server.failover.standby import StandbyRole, server_credentials
 from fluss_tiering.server.failover.succession import Succession
 from fluss_tiering.server.rpc.listener import RpcListener, address_of
 from fluss_tiering.server.rpc.roles import Role
@@ -94,10 +92,7 @@ class FailoverReplica:
         self._leadership = Leadership(election, lease_s, monotonic)
         self._succession = Succession(election, self._leadership, lease_s, self._address)
         self._threads = ServerThreads()
-        self._store: SqlTieringStore | None = None
-        self._standby = StandbyRole(
-            read_handlers(self._threads, self._open_store), lambda: server_credentials(settings)
-        )
+        self._standby = StandbyRole(asks=settings.asks_callers, credentials=lambda: server_credentials(settings))
         self._followed: Leader | None = None
         self._settled = asyncio.Event()
         self._course: asyncio.Task[None] | None = None
@@ -144,10 +139,6 @@ class FailoverReplica:
         """Let the next server take over. Call it after `stop`."""
         self._standby.follow(None, "this server is stopping")
         await self._succession.close()
-        if self._store is not None:
-            # A read may wait for an answer, and nobody waits for the read any more.
-            self._store.break_off()
-            await self._threads.control(self._store.close)
         self._threads.close()
 
     async def _run(self) -> None:
@@ -236,7 +227,6 @@ class FailoverReplica:
             self._standby.follow(None, "this server is about to take over")
             return
         if self._succession.is_here(leader):
-            # A call that is forwarded there comes back to this server.
             reason = (
                 f"{leader.address}, the address of the last one, is this server's own: its leadership ends in a "
                 "moment, unless two servers have the same advertised-address"
@@ -268,21 +258,18 @@ class FailoverReplica:
 
     def _check_binding(self) -> None:
         try:
-            store = self._open_store()
+            store = SqlTieringStore.open_to_read(self._url)
         except FlussTieringError:
             # The database does not have the present layout. The take-over migrates it or reports what is wrong.
             return
-        # A backend that cannot tell yet which storage it has is checked when this server takes over.
-        storage = self._backend.identity()
-        if storage is not None:
-            store.is_bound(storage.storage_id, storage.location)
+        try:
+            # A backend that cannot tell yet which storage it has is checked when this server takes over.
+            storage = self._backend.identity()
+            if storage is not None:
+                store.is_bound(storage.storage_id, storage.location)
+        finally:
+            store.close()
         check_kind(self._data_dir, StoreKind.POSTGRESQL)
-
-    def _open_store(self) -> SqlTieringStore:
-        # Called in the control thread. The store stays open once it could be opened.
-        if self._store is None:
-            self._store = SqlTieringStore.open_to_read(self._url)
-        return self._store
 
 
 def _address(host: str, port: int) -> str:

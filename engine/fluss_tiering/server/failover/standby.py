@@ -1,65 +1,57 @@
-"""The standby server: it forwards calls to the active server. While none is active, the database answers reads."""
+"""The standby server: it refuses calls and says which server is active. It forwards lists of statuses."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from functools import partial
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, NoReturn
 
 import grpc
 import grpc.aio
 
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.failover.forwarding import ActiveServer, gave_no_answer
-from fluss_tiering.server.rpc.handlers import decoded
+from fluss_tiering.client.channel import MAX_MESSAGE_BYTES
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError, NotActiveError
 from fluss_tiering.server.rpc.roles import Context, Handler, bytes_handler
-from fluss_tiering.server.rpc.services import STREAMED_REQUESTS
-from fluss_tiering.server.security.authentication import FORWARDED_KEY, Authenticator
-from fluss_tiering.server.security.executor_tokens import ForwardedExecutorTokens
+from fluss_tiering.server.security.authentication import AUTHORIZATION_KEY, Authenticator
+from fluss_tiering.server.security.executor_tokens import UncheckedExecutorTokens
+from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.wire.errors import code_from_metadata
 
-_READ_TIMEOUT_S: Final = 3.0
-"""The time limit for the active server to answer a read that the database can answer too."""
-
-_NO_ANSWER: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+_FORWARDED: Final = "/fluss_tiering.v1.LakeTiering/ListTieringStatuses"
+"""Anybody who asks any of the servers for statuses gets them (S28)."""
+_FORWARDED_KEY: Final = "fluss-tiering-forwarded"
+"""The metadata key of forwarded calls, so that no call is forwarded in a circle."""
+_TIMEOUT_S: Final = 10.0
+_OPTIONS: Final = (("grpc.enable_retries", 0), ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES))
 
 
 class StandbyRole:
     """A server that waits until it may take over.
 
     Args:
-        reads: The handlers that answer from the database, by the path of the method.
+        asks: Whether callers must prove who they are. A call is forwarded with its token, and never without one.
         credentials: Returns the credentials of a connection to another server; None without TLS.
     """
 
     server_id: str | None = None
     """The active server compares the id."""
-    executors: Authenticator = ForwardedExecutorTokens()
+    executors: Authenticator = UncheckedExecutorTokens()
 
     def __init__(
-        self,
-        reads: Mapping[str, Handler],
-        credentials: Callable[[], grpc.ChannelCredentials | None] = lambda: None,
+        self, *, asks: bool = False, credentials: Callable[[], grpc.ChannelCredentials | None] = lambda: None
     ) -> None:
-        self._reads = reads
+        self._asks = asks
         self._credentials = credentials
-        self._active: ActiveServer | None = None
+        self._active: str | None = None
         self._reason = "this server is starting"
-        self._closing: set[asyncio.Task[None]] = set()
 
     def follow(self, address: str | None, reason: str) -> None:
-        """Forward to another server from now on.
+        """Name another server to the callers from now on.
 
         Args:
             address: The "host:port" of the active server; None if there is none.
             reason: The reason why no server is active, for the clients.
         """
-        self._reason = reason
-        if self._active is not None and self._active.address != address:
-            self._close(self._active)
-            self._active = None
-        if address is not None and self._active is None:
-            self._active = ActiveServer(address, self._credentials())
+        self._active, self._reason = address, reason
 
     def doubt(self, reason: str) -> None:
         """Go on as before, because it is not known whether another server is active.
@@ -70,67 +62,63 @@ class StandbyRole:
         self._reason = reason
 
     def handler(self, method: str) -> Handler:
-        """Return a handler that forwards, reads or refuses."""
-        return bytes_handler(partial(self._read if method in self._reads else self._forward, method))
+        """Return a handler that refuses, or one that forwards."""
+        return bytes_handler(self._forward if method == _FORWARDED else self._answer)
 
     def check(self) -> None:
-        """Do nothing: a standby server changes nothing."""
+        """Do nothing: the handlers refuse."""
 
     def end_streams(self) -> None:
-        """Close the connection to the active server, which ends the streams."""
-        self.follow(None, "this server is stopping")
+        """Do nothing: there are no streams."""
 
-    async def _forward(self, method: str, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-        active = self._active
-        if active is None or _was_forwarded(context):
-            # Another standby server would not hear of a refusal before it has sent the request.
-            await anext(requests, None)
-            # A server that forwards a call to another one that waits, too, has not heard yet who is active.
-            reason = self._reason or "the server that was active a moment ago is not so any more"
-            raise FlussTieringError(ErrorCode.UNAVAILABLE, f"no server is active: {reason}; try again in a moment")
-        forwarded = requests if method in STREAMED_REQUESTS else await anext(requests)
-        call = active.call(method, forwarded, context, context.time_remaining())
-        async for response in active.answers(call, context):
-            yield response
+    async def _answer(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        del requests, context
+        self._refuse()
+        yield b""  # makes the function a generator
 
-    async def _read(self, method: str, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-        request = await anext(requests)
-        if self._active is not None and not _was_forwarded(context):
+    def _refuse(self) -> NoReturn:
+        if self._active is not None:
+            raise NotActiveError(self._active)
+        raise FlussTieringError(ErrorCode.UNAVAILABLE, f"no server is active: {self._reason}; try again in a moment")
+
+    async def _forward(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        given = dict(context.invocation_metadata() or ())
+        passed_on = [(key, given[key]) for key in (AUTHORIZATION_KEY,) if key in given]
+        if self._active is None or _FORWARDED_KEY in given or (self._asks and not passed_on):
+            self._refuse()
+        async with self._channel(self._active) as channel:
+            call: Any = channel.unary_unary(_FORWARDED)
             try:
-                yield await self._ask(self._active, method, request, context)
-            except _NoAnswerError:
-                pass
-            else:
-                return
-        handler: Any = self._reads[method]
-        response = await handler.unary_unary(decoded(handler.request_deserializer, request, method), context)
-        yield response if isinstance(response, bytes) else handler.response_serializer(response)
+                metadata = [*passed_on, (_FORWARDED_KEY, "1")]
+                yield await call(await anext(requests), metadata=metadata, timeout=_TIMEOUT_S)
+            except grpc.aio.AioRpcError as error:
+                if code_from_metadata(error.trailing_metadata()) is None:
+                    # Nobody answered.
+                    self._refuse()
+                await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata() or ()))
 
-    async def _ask(self, active: ActiveServer, method: str, request: bytes, context: Context) -> bytes:
-        left = context.time_remaining()
-        timeout = _READ_TIMEOUT_S if left is None else min(_READ_TIMEOUT_S, left)
-        call = active.call(method, request, context, timeout)
-        try:
-            responses = [response async for response in call]
-        except grpc.aio.AioRpcError as error:
-            if error.code() in _NO_ANSWER or gave_no_answer(error) or self._active is not active:
-                raise _NoAnswerError from error
-            await active.fail(error, context)
-        except asyncio.CancelledError:
-            if self._active is active:
-                raise
-            raise _NoAnswerError from None
-        return b"".join(responses)
-
-    def _close(self, active: ActiveServer) -> None:
-        task = asyncio.ensure_future(active.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        credentials = self._credentials()
+        if credentials is None:
+            return grpc.aio.insecure_channel(address, _OPTIONS)
+        return grpc.aio.secure_channel(address, credentials, _OPTIONS)
 
 
-class _NoAnswerError(Exception):
-    """The active server did not answer in time."""
+def server_credentials(settings: ServerSettings) -> grpc.ChannelCredentials | None:
+    """Return the credentials for a connection to another server of the same settings; None without TLS.
 
+    This server shows its own certificate, which the other one asks for if clients must have one.
 
-def _was_forwarded(context: Context) -> bool:
-    return any(key == FORWARDED_KEY for key, _ in context.invocation_metadata() or ())
+    Raises:
+        FlussTieringError: INVALID_REQUEST if a file cannot be read.
+    """
+    files = settings.tls_files
+    if files is None:
+        return None
+    try:
+        ca = None if settings.tls_ca_file is None else settings.tls_ca_file.read_bytes()
+        return grpc.ssl_channel_credentials(ca, files.key.read_bytes(), files.cert.read_bytes())
+    except OSError as error:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"TLS: {error.filename} cannot be read: {error.strerror or error}"
+        ) from error

@@ -90,8 +90,6 @@ class CallAccess:
             raise
         if call is not None:
             call.identity = found.identity.name
-            if found.is_forwarded:
-                call.note_forwarder()
         if found.identity.executor_of is not None:
             _check_open_to_executors(method)
             set_caller(found.identity)

@@ -52,7 +52,7 @@ class AuditInterceptor(OwnServicesInterceptor):
     def wrap(self, handler: Handler, method: str) -> Handler:
         """Return a handler whose calls are written to the audit log."""
         always = self._all_calls or REQUIRED_ROLES[method] is not Role.READER
-        # A standby server handles each call as a stream.
+        # A standby server refuses each call as a stream.
         described = _METHODS[method]
         is_stream = described.client_streaming or described.server_streaming
 
@@ -122,10 +122,6 @@ class AuditInterceptor(OwnServicesInterceptor):
             line["reason"] = call.reason
         line |= call.named.fields()
         line["peer"] = call.peer
-        if call.forwarded_for is not None:
-            line["forwarded_for"] = call.forwarded_for
-        if call.forwarded_request_id is not None:
-            line["forwarded_request_id"] = call.forwarded_request_id
         if event != "begin":
             line["duration_ms"] = call.milliseconds
         if event == "end":
@@ -152,7 +148,7 @@ def _now() -> str:
 
 
 def _begin(method: str, context: Context) -> CallNotes:
-    call = CallNotes(method, context.peer() or "", context.invocation_metadata())
+    call = CallNotes(method, context.peer() or "")
     set_call(call)
     context.set_trailing_metadata(request_id_metadata())
     return call

@@ -25,7 +25,7 @@ class FailedCalls:
     """Answers calls that fail, and logs them.
 
     A server that cannot serve refuses every call of every client, for as long as its database is away. Of each method
-    and each code, 100 refused calls have lines of their own, and then one in a second. The others are counted.
+    and each code, 100 refused calls within ten seconds have lines of their own. The others are counted.
     """
 
     def __init__(self) -> None:
@@ -73,5 +73,5 @@ def _origin(call: CallNotes | None) -> dict[str, str]:
     """Return what the log says of a caller whose credentials are not valid: nobody else can tell who that was."""
     if call is None or call.identity is not None:
         return {}
-    told = {"token_id": call.token_id, "reason": call.reason, "peer": call.peer, "forwarded_for": call.forwarded_for}
+    told = {"token_id": call.token_id, "reason": call.reason, "peer": call.peer}
     return {key: value for key, value in told.items() if value is not None}

@@ -1,7 +1,4 @@
-"""Calls that only read what the server's database holds too, so that a standby server can answer them.
-
-They ask for no more than the protocols of this module. The active server answers from its managers, a standby server
-from the database (`failover.standby_reads`).
+"""Calls that list and read statuses, rounds, outcomes and leases.
 
 Whatever lists is read in pages, each in a turn of the control thread, also if the client asks for everything at once.
 """
@@ -10,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -19,12 +16,14 @@ from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringStatus
 from fluss_tiering.server.leases.attempts import outcome_of
+from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
 from fluss_tiering.server.rpc.pages import Collected, page_size_of, token_of_path
 from fluss_tiering.server.rpc.scope.leases import LeaseTables
-from fluss_tiering.server.rpc.status_entries import StatusEntries
+from fluss_tiering.server.rpc.table_lookup import StorageLookup
 from fluss_tiering.server.security.scope import is_hidden, present_scope
 from fluss_tiering.server.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.server.tiering.manager import LakeTieringManager
 from fluss_tiering.wire import leases as leases_wire
 from fluss_tiering.wire import tiering as tiering_wire
 from fluss_tiering.wire.checks import identifier, optional_token
@@ -36,48 +35,43 @@ _TABLES_AT_ONCE: Final = 50
 _ROUNDS_AT_ONCE: Final = 400
 _LEASES_AT_ONCE: Final = 500
 _SNAPSHOTS_AT_ONCE: Final = 10_000
+_KEPT_BESIDES: Final = 10_000
+"""The number of unused entries that may be kept, in addition to as many as the last answer used."""
+_MANY: Final = 1000
+"""An answer with this many statuses is kept as a whole."""
 
 
-class ReadableTiering(Protocol):
-    """The statuses and rounds of tables. It is called in the control thread only."""
+class StatusEntries:
+    """Serialized statuses, kept while the status of the table stays the same. It is used on the event loop only.
 
-    def statuses(self, path: TablePath | None = None) -> Sequence[TieringStatus]:
-        """Return the status of a table, or of all tables that are tiered: see `LakeTieringManager.statuses`."""
-        ...
+    Many clients ask for all statuses, and few statuses change between two answers.
+    """
 
-    def rounds_page(
-        self, path: TablePath | None, lease_id: str | None, limit: int, after: int | None, max_tables: int
-    ) -> RoundsPage:
-        """Return the last rounds of some tables: see `TieringStore.rounds_page`."""
-        ...
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[TieringStatus, bytes]] = {}
+        self._last: tuple[Sequence[TieringStatus], bytes] = ((), b"")
 
-    def attempt(self, lease_id: str) -> LeaseAttempt | None:
-        """Return the newest attempt under a lease id: see `LakeTieringManager.attempt`."""
-        ...
+    def of(self, statuses: Sequence[TieringStatus]) -> bytes:
+        """Return a serialized message that has the statuses in field 1 and nothing else.
 
-
-class ReadableLeases(Protocol):
-    """The leases. It is called in the control thread only."""
-
-    def leases(self, lease_id: str) -> Sequence[KvSnapshotLease]:
-        """Return the lease of an id, if it exists."""
-        ...
-
-    def page(self, after: str, max_leases: int, max_snapshots: int) -> Sequence[KvSnapshotLease]:
-        """Return the leases that follow an id: see `KvSnapshotLeaseManager.page`."""
-        ...
-
-
-class TableLookup(Protocol):
-    """Tells which tables do not exist. It is used on the event loop."""
-
-    async def missing(self, paths: Sequence[TablePath]) -> dict[TablePath, FlussTieringError]:
-        """Return the tables that do not exist, each with its error."""
-        ...
-
-    async def require(self, path: TablePath) -> None:
-        """Raise TABLE_NOT_EXIST if the table does not exist."""
-        ...
+        Args:
+            statuses: The statuses. The caller does not change the sequence later.
+        """
+        if statuses is self._last[0]:
+            return self._last[1]
+        entries = []
+        for status in statuses:
+            kept = self._kept.get(status.table_id)
+            if kept is None or kept[0] is not status:
+                kept = (status, tiering_wire.status_to_bytes(status))
+                self._kept[status.table_id] = kept
+            entries.append(kept[1])
+        if len(self._kept) > 2 * len(entries) + _KEPT_BESIDES:
+            self._kept = {status.table_id: self._kept[status.table_id] for status in statuses}
+        answer = b"".join(entries)
+        if len(entries) >= _MANY:
+            self._last = (statuses, answer)
+        return answer
 
 
 class TieringReads:
@@ -94,8 +88,8 @@ class TieringReads:
     def __init__(
         self,
         threads: ServerThreads,
-        tiering: ReadableTiering,
-        tables: TableLookup,
+        tiering: LakeTieringManager,
+        tables: StorageLookup,
         leases: LeaseTables,
         entries: StatusEntries,
     ) -> None:
@@ -212,7 +206,7 @@ class LeaseReads:
         tables: The tables of the leases.
     """
 
-    def __init__(self, threads: ServerThreads, leases: ReadableLeases, tables: LeaseTables) -> None:
+    def __init__(self, threads: ServerThreads, leases: KvSnapshotLeaseManager, tables: LeaseTables) -> None:
         self._threads = threads
         self._leases = leases
         self._tables = tables

@@ -11,7 +11,7 @@ import grpc.aio
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.security.authentication import Authenticator
-from fluss_tiering.server.security.executor_tokens import ForwardedExecutorTokens
+from fluss_tiering.server.security.executor_tokens import UncheckedExecutorTokens
 
 if TYPE_CHECKING:
     # These classes are generic only in their type stubs, not at run time.
@@ -83,7 +83,7 @@ class StartingRole:
     """A server that is not ready yet: it refuses all calls."""
 
     server_id: str | None = None
-    executors: Authenticator = ForwardedExecutorTokens()
+    executors: Authenticator = UncheckedExecutorTokens()
 
     def handler(self, method: str) -> Handler:
         """Return a handler that refuses."""
@@ -113,8 +113,7 @@ def handler_for(role: Role, method: str, named: str | None) -> Handler:
 async def _refuse_stray(
     present: str, named: str, requests: AsyncIterator[bytes], context: Context
 ) -> AsyncIterator[bytes]:
-    del context
-    await anext(requests, None)
+    del requests, context
     raise FlussTieringError(
         ErrorCode.INVALID_REQUEST,
         f"another tiering server listens here: its id is {present}, and the call is for the server {named}; check the "
@@ -124,9 +123,7 @@ async def _refuse_stray(
 
 
 async def _refuse(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-    del context
-    # A standby server that forwards the call would not hear of the refusal before it has sent the request.
-    await anext(requests, None)
+    del requests, context
     raise FlussTieringError(ErrorCode.UNAVAILABLE, "the server is starting: try again in a moment")
     yield b""  # makes the function a generator
 

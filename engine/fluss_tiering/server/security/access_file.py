@@ -6,16 +6,12 @@ It is TOML:
     identity = "certificate/CN=airflow"
     role = "tierer"
     tables = ["shop.*"]
-
-With several servers, `forwarders = ["certificate/CN=server-2"]` before that lists the certificates of those that may
-forward the calls of others.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,19 +23,6 @@ from fluss_tiering.server.security.watched_files import WatchedFiles
 _KEYS: Final = {"identity", "role", "tables"}
 KINDS: Final = (*certificate_names.KINDS, "oidc/", "oidc-group/")
 """How the names of identities begin that the file may give roles to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """What an access file says.
-
-    Attributes:
-        grants: The roles by the name of the identity.
-        forwarders: The servers that may forward the calls of others.
-    """
-
-    grants: Mapping[str, tuple[Grant, ...]]
-    forwarders: frozenset[str]
 
 
 class AccessFile:
@@ -60,16 +43,12 @@ class AccessFile:
 
     def grants_of(self, names: Iterable[str]) -> tuple[Grant, ...]:
         """Return the roles of an identity that has these names."""
-        content = self.watched.content.grants
+        content = self.watched.content
         return tuple(grant for name in dict.fromkeys(names) for grant in content.get(name, ()))
 
-    def may_forward(self, names: Iterable[str]) -> bool:
-        """Return whether somebody with these names may forward the calls of others."""
-        return not self.watched.content.forwarders.isdisjoint(names)
 
-
-def read_access(path: Path) -> Access:
-    """Return what a file says.
+def read_access(path: Path) -> Mapping[str, tuple[Grant, ...]]:
+    """Return the roles that a file gives, by the name of the identity.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if the file cannot be read, or if something in it is wrong.
@@ -82,18 +61,11 @@ def read_access(path: Path) -> Access:
         raise _invalid(path, f"is no TOML: {error}") from error
     if not content:
         raise _invalid(path, "is empty: expected [[grants]]; to give roles to nobody, write grants = []")
-    entries, forwarders = content.pop("grants", []), content.pop("forwarders", [])
-    if content or not isinstance(entries, list) or not isinstance(forwarders, list):
+    entries = content.pop("grants", [])
+    if content or not isinstance(entries, list):
         raise _invalid(
-            path,
-            f"has {', '.join(content) or 'grants or forwarders that are no list'}: expected [[grants]], perhaps a list "
-            "of forwarders, and nothing else",
+            path, f"has {', '.join(content) or 'grants that are no list'}: expected [[grants]] and nothing else"
         )
-    try:
-        for each in forwarders:
-            _check_name(each, "forwarder", certificate_names.KINDS)
-    except FlussTieringError as error:
-        raise _invalid(path, f"is wrong in forwarders: {error.message}") from error
     found: dict[str, tuple[Grant, ...]] = {}
     for number, entry in enumerate(entries, 1):
         try:
@@ -101,7 +73,7 @@ def read_access(path: Path) -> Access:
         except FlussTieringError as error:
             raise _invalid(path, f"is wrong in entry {number} of [[grants]]: {error.message}") from error
         found[identity] = found.get(identity, ()) + grants
-    return Access(found, frozenset(forwarders))
+    return found
 
 
 def _grants_in(entry: Any) -> tuple[str, tuple[Grant, ...]]:  # noqa: ANN401 - whatever the file holds
@@ -109,7 +81,7 @@ def _grants_in(entry: Any) -> tuple[str, tuple[Grant, ...]]:  # noqa: ANN401 - w
         found = f"it has {', '.join(entry) or 'nothing'}" if isinstance(entry, dict) else f"it is {entry!r}"
         raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{found}: expected identity, role and perhaps tables")
     identity, role, tables = entry["identity"], entry["role"], entry.get("tables", [ALL_TABLES])
-    _check_name(identity, "identity", KINDS)
+    _check_name(identity)
     if not isinstance(tables, list) or not all(isinstance(each, str) for each in tables):
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST, f'tables is {tables!r}: expected a list of patterns, for example ["shop.*"]'
@@ -117,19 +89,19 @@ def _grants_in(entry: Any) -> tuple[str, tuple[Grant, ...]]:  # noqa: ANN401 - w
     return identity, tuple(Grant.parse(str(role), each) for each in tables)
 
 
-def _check_name(name: object, what: str, kinds: tuple[str, ...]) -> None:
-    if not isinstance(name, str) or not name.startswith(kinds):
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name.startswith(KINDS):
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"{what} is {name!r}: expected a name that begins with {' or '.join(kinds)}",
+            f"identity is {name!r}: expected a name that begins with {' or '.join(KINDS)}",
         )
     if name.startswith(certificate_names.SUBJECT) and "=" not in name:
         # It would never be the name of anybody.
         _, *others = certificate_names.KINDS
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"{what} is {name!r}, which is no subject: expected one such as certificate/CN=airflow,O=shop; alternative "
-            f"names begin with {' or '.join(others)}",
+            f"identity is {name!r}, which is no subject: expected one such as certificate/CN=airflow,O=shop; "
+            f"alternative names begin with {' or '.join(others)}",
         )
 
 

@@ -11,10 +11,6 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.security.identity import ANYBODY, Identity
 
 AUTHORIZATION_KEY: Final = "authorization"
-FORWARDED_NAME_KEY: Final = "fluss-tiering-client-name-bin"
-"""The metadata key of a name of the client whose call another server forwards."""
-FORWARDED_KEY: Final = "fluss-tiering-forwarded"
-"""The metadata key of forwarded calls, so that no call is forwarded in a circle."""
 
 _BEARER: Final = "bearer "
 
@@ -26,12 +22,10 @@ class CallCredentials:
     Attributes:
         bearer: The token in the call's metadata; None if there is none.
         certificate: The authentication context of the connection, with the client's certificate if it has one.
-        forwarded_names: The names that a server which forwards the call gives the client. Anybody may write them.
     """
 
     bearer: str | None
     certificate: Mapping[str, Iterable[bytes]]
-    forwarded_names: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -43,10 +37,7 @@ class CallCredentials:
             FlussTieringError: AUTHENTICATION if the metadata has credentials of another kind than a bearer token.
         """
         bearer = None
-        names = []
         for key, value in metadata or ():
-            if key == FORWARDED_NAME_KEY:
-                names.append(value if isinstance(value, str) else value.decode("utf-8", "replace"))
             if key == AUTHORIZATION_KEY:
                 text = value if isinstance(value, str) else value.decode("ascii", "replace")
                 if bearer is not None or not text.lower().startswith(_BEARER):
@@ -55,7 +46,7 @@ class CallCredentials:
                         "the call's metadata has no authorization that is known here: expected one bearer token",
                     )
                 bearer = text[len(_BEARER) :].strip()
-        return cls(bearer, certificate, tuple(names))
+        return cls(bearer, certificate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +56,10 @@ class Authenticated:
     Attributes:
         identity: Who it is.
         is_valid: Whether the credentials are still valid. A stream ends when they are not.
-        is_forwarded: Whether a server that is believed forwards the call.
     """
 
     identity: Identity
     is_valid: Callable[[], bool]
-    is_forwarded: bool = False
 
 
 _AUTHENTICATED: ContextVar[Authenticated] = ContextVar("fluss_tiering_authenticated")

@@ -15,9 +15,6 @@ from fluss_tiering.server.security.identity import Identity
 class Certificates:
     """Knows certificates by their subject, such as `CN=airflow,O=shop`, and by their alternative names.
 
-    A server that forwards calls shows its own certificate and names the client. It is believed if the access file lists
-    it.
-
     Args:
         access: The roles of certificates.
         now: The present time.
@@ -42,9 +39,6 @@ class Certificates:
                 ErrorCode.AUTHENTICATION,
                 f"the client certificate has expired at {expires.isoformat()}: renew it, and connect again",
             )
-        is_forwarded = bool(credentials.forwarded_names) and self._access.may_forward(names)
-        if is_forwarded:
-            names = credentials.forwarded_names
         if not names:
             return None
         known = [name for name in names if self._access.grants_of([name])]
@@ -55,4 +49,4 @@ class Certificates:
             is_present = expires is None or self._now() < expires
             return is_present and self._access.grants_of(known) == identity.grants
 
-        return Authenticated(identity, is_valid, is_forwarded)
+        return Authenticated(identity, is_valid)

@@ -120,12 +120,8 @@ class ExecutorTokens:
         return lambda: datetime.now(UTC).timestamp() < ends and self._may_read(path, names)
 
 
-class ForwardedExecutorTokens:
-    """Lets calls with tokens of executors through, on a server that answers none of them itself.
-
-    A server that starts refuses all calls, and a standby server forwards the calls that executors may make to the
-    active one, which knows the tokens.
-    """
+class UncheckedExecutorTokens:
+    """Lets calls with tokens of executors through, on a server that refuses all calls: it starts, or it waits."""
 
     def authenticate(self, credentials: CallCredentials) -> Authenticated | None:
         """Return executors of no table."""

@@ -25,7 +25,7 @@ class ExecutorScope:
 
 
 UNCHECKED: Final = ExecutorScope(-1, None)
-"""What executors may read whose token another server checks."""
+"""What executors may read whose token nobody has checked."""
 
 
 @dataclass(frozen=True, slots=True)

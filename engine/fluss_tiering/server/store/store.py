@@ -150,20 +150,6 @@ class SqlTieringStore:
         """Return all leases except damaged ones."""
         return self._stored_leases().sound
 
-    def lease_ids(self) -> Sequence[str]:
-        """Return the ids of all leases, also of damaged ones, in no order."""
-        return [str(row.lease_id) for row in self._read(sa.select(schema.kv_snapshot_leases.c.lease_id))]
-
-    def leases_of(self, lease_ids: Collection[str]) -> StoredLeases:
-        """Return the leases of these ids, those that can be loaded and those that cannot."""
-        return self._stored_leases(lease_ids)
-
-    def pin_counts(self, lease_ids: Collection[str]) -> Mapping[str, int]:
-        """Return how many snapshots each of these leases pins."""
-        pins = schema.leased_snapshots
-        counts = sa.select(pins.c.lease_id, sa.func.count().label("pins")).where(pins.c.lease_id.in_(lease_ids))
-        return {row.lease_id: row.pins for row in self._read(counts.group_by(pins.c.lease_id))}
-
     def damaged_leases(self) -> Mapping[str, str]:
         """Return the leases that cannot be loaded: lease id -> what is wrong with it."""
         return self._stored_leases().damaged

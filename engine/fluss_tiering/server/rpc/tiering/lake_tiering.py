@@ -9,13 +9,12 @@ from collections.abc import AsyncIterator
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringServicer as GeneratedLakeTieringServicer
 from fluss_tiering.server.components import ServerComponents
-from fluss_tiering.server.rpc.reads import TieringReads
+from fluss_tiering.server.rpc.reads import StatusEntries, TieringReads
 from fluss_tiering.server.rpc.scope.leases import lease_tables
-from fluss_tiering.server.rpc.status_entries import StatusEntries
+from fluss_tiering.server.rpc.table_lookup import StorageLookup
 from fluss_tiering.server.rpc.tiering.lake_snapshots import LakeSnapshotCalls
 from fluss_tiering.server.rpc.tiering.rounds import RoundCalls
 from fluss_tiering.server.rpc.tiering.statuses import StatusCalls
-from fluss_tiering.server.rpc.tiering.table_lookup import StorageLookup
 
 
 class LakeTieringServicer(GeneratedLakeTieringServicer):

@@ -10,8 +10,8 @@ from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import ROUND_FORMAT, Claim, HeartbeatAnswer, HeartbeatEntry, TieringRound
-from fluss_tiering.server.rpc.reads import TableLookup
 from fluss_tiering.server.rpc.scope.leases import LeaseTables
+from fluss_tiering.server.rpc.table_lookup import StorageLookup
 from fluss_tiering.server.security.executor_tokens import ExecutorTokens
 from fluss_tiering.server.security.scope import present_scope
 from fluss_tiering.server.threads import ServerThreads
@@ -42,7 +42,7 @@ class RoundCalls:
         self,
         threads: ServerThreads,
         tiering: LakeTieringManager,
-        tables: TableLookup,
+        tables: StorageLookup,
         leases: LeaseTables,
         tokens: ExecutorTokens | None,
     ) -> None:

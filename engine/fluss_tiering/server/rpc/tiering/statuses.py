@@ -10,8 +10,8 @@ from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import StatusChanges, TieringStatus
-from fluss_tiering.server.rpc.reads import TableLookup
-from fluss_tiering.server.rpc.status_entries import StatusEntries
+from fluss_tiering.server.rpc.reads import StatusEntries
+from fluss_tiering.server.rpc.table_lookup import StorageLookup
 from fluss_tiering.server.security.scope import present_scope
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.server.tiering.broadcaster import StatusWatcher
@@ -37,7 +37,7 @@ class StatusCalls:
     """
 
     def __init__(
-        self, threads: ServerThreads, tiering: LakeTieringManager, tables: TableLookup, entries: StatusEntries
+        self, threads: ServerThreads, tiering: LakeTieringManager, tables: StorageLookup, entries: StatusEntries
     ) -> None:
         self._threads = threads
         self._tiering = tiering

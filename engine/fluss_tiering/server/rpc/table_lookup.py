@@ -14,7 +14,7 @@ from fluss_tiering.storage.protocol import TableStorage
 
 
 class StorageLookup:
-    """A `reads.TableLookup` that asks the storage.
+    """Asks the storage which tables exist.
 
     Args:
         threads: The threads of the server.
