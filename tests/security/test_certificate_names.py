@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import ssl
 import urllib.error
 import urllib.request
