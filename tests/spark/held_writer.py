@@ -41,6 +41,11 @@ class HeldStage:
 
         monkeypatch.setattr(IcebergTable, "file_writer", held)
 
+    @property
+    def holds(self) -> bool:
+        """Whether a worker waits."""
+        return self._started.exists()
+
     def wait(self) -> None:
         """Return when a worker waits."""
         wait_until(self._started.exists)

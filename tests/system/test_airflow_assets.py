@@ -14,7 +14,7 @@ from waiting import wait_until
 pytestmark = pytest.mark.timeout(300)
 
 DAGS = ("starts_when_tiered", "also_starts_when_tiered")
-RUN_SECONDS = 120
+RUN_SECONDS = 300
 
 
 def tier(stack, path: TablePath, stats: TieringStats) -> int:

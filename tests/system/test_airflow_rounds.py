@@ -14,7 +14,7 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.timeout(180)
 
-RUN_SECONDS = 120
+RUN_SECONDS = 300
 
 
 def start(stack, dag_id: str, *tables: str) -> str:

@@ -40,7 +40,15 @@ class GrantedThenKilled(FlussAcquireKvSnapshotLeaseOperator):
 @dag(schedule=None, params=PARAMS, render_template_as_native_obj=True)
 def waits_for_round() -> None:
     acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=TABLES)
-    wait = FlussTieringStatusSensor(task_id="wait", lease=acquire.output, poke_interval=1, deferrable=True)
+    # On a busy machine Airflow takes a quick return from the triggerer for an end of the task, and tries it again (E39).
+    wait = FlussTieringStatusSensor(
+        task_id="wait",
+        lease=acquire.output,
+        poke_interval=1,
+        deferrable=True,
+        retries=3,
+        retry_delay=timedelta(seconds=1),
+    )
     release = FlussReleaseKvSnapshotLeaseOperator(task_id="release", lease=acquire.output)
     acquire >> wait >> release.as_teardown(setups=acquire)
 
