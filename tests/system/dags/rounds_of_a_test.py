@@ -40,7 +40,7 @@ class GrantedThenKilled(FlussAcquireKvSnapshotLeaseOperator):
 @dag(schedule=None, params=PARAMS, render_template_as_native_obj=True)
 def waits_for_round() -> None:
     acquire = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=TABLES)
-    # On a busy machine Airflow takes a quick return from the triggerer for an end of the task, and tries it again (E39).
+    # E39: on a busy machine Airflow takes a quick return from the triggerer for an end of the task, and tries it again.
     wait = FlussTieringStatusSensor(
         task_id="wait",
         lease=acquire.output,
