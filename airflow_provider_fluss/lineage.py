@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_SECONDS: Final = 5.0
 _OBJECT_STORES: Final = {"s3a": "s3", "s3n": "s3", "s3": "s3", "gs": "gs"}
+_OF_CONTAINERS: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+"""Schemes of Azure, whose addresses have the container where others have a login."""
 
 
 class LeaseLineage:
@@ -131,7 +133,7 @@ def lake_names(catalog: Mapping[str, str], table: str) -> tuple[str, str, str | 
         return f"hive://{urllib.parse.urlsplit(uri.split(',')[0]).netloc}", table, None
     if kind == "rest" and uri:
         return _without_secrets(uri), table, None
-    namespace, path = _place(f"{warehouse.rstrip('/')}/{table.replace('.', '/')}")
+    namespace, path = _place(f"{_without_secrets(warehouse).rstrip('/')}/{table.replace('.', '/')}")
     return namespace, path, _without_secrets(uri or warehouse) or None
 
 
@@ -149,7 +151,9 @@ def _without_secrets(uri: str) -> str:
     """Return an address without its query and without a user, which may hold a password."""
     address = uri.partition("?")[0]
     scheme, separator, rest = address.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else address
+    if not separator or scheme in _OF_CONTAINERS:
+        return address
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def _schema(table: TableInfo) -> Any:  # noqa: ANN401 - a facet, whose class is imported late

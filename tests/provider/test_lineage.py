@@ -75,6 +75,18 @@ def test_a_round_reads_a_fluss_table_and_writes_its_lake_table(server, client, n
             {"type": "hadoop", "warehouse": "hdfs://nn:8020/lake"},
             ("hdfs://nn:8020", "/lake/shop/orders", "hdfs://nn:8020/lake"),
         ),
+        (
+            {"type": "hadoop", "warehouse": "s3://key:hunter2@bucket/lake"},  # E24
+            ("s3://bucket", "lake/shop/orders", "s3://bucket/lake"),
+        ),
+        (
+            {"type": "hadoop", "warehouse": "abfss://box@shop.dfs.core.windows.net/lake"},
+            (
+                "abfss://box@shop.dfs.core.windows.net",
+                "/lake/shop/orders",
+                "abfss://box@shop.dfs.core.windows.net/lake",
+            ),
+        ),
         ({"type": "hive", "uri": "thrift://ms1:9083,thrift://ms2:9083"}, ("hive://ms1:9083", "shop.orders", None)),
         (
             {"type": "rest", "uri": "https://me:hunter2@lake.example/api?token=x", "warehouse": "w"},
