@@ -97,7 +97,7 @@ Maven Central. What only the release has was compared with the classes of its Ja
 - KV snapshots whose values have a tag (`table.kv.value-layout-version` 2);
 - `table.kv.ttl`;
 - tables whose number of buckets was changed;
-- `table.datalake.database-name` and `table.datalake.table-name`.
+- new lake tables, which the release makes in the [clean layout](lake.md).
 
 Anything else is refused by name, for the table that it concerns: another magic of log batches, another layout of
 values, or a call that the cluster does not serve.

@@ -51,13 +51,13 @@ LAKE_DATABASE_NAME: Final = TableOption(
     "table.datalake.database-name",
     "String",
     "the table's database",
-    "The namespace of the lake table. Fluss has it since 1.0.0.",
+    "The namespace of the lake table. Fluss has it since 1.0.0, but refuses it for Iceberg.",
 )
 LAKE_TABLE_NAME: Final = TableOption(
     "table.datalake.table-name",
     "String",
     "the table's name",
-    "The name of the lake table. Fluss has it since 1.0.0.",
+    "The name of the lake table. Fluss has it since 1.0.0, but refuses it for Iceberg.",
 )
 LAKE_MAX_ROUND_DURATION: Final = TableOption(
     "table.datalake.max-round-duration",

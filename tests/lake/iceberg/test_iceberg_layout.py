@@ -397,7 +397,7 @@ def test_a_table_with_a_time_is_refused_where_spark_reads_it(kind):
     assert str(DataType.parse(kind)) in raised.value.message
 
 
-def test_a_lake_table_is_legacy_or_clean_or_refused_by_name():
+def test_a_lake_table_is_legacy_or_clean_or_refused_by_name():  # E7
     names = {"id", "name"}
     assert is_clean("db.t", names)
     assert not is_clean("db.t", names | set(SYSTEM_COLUMNS))

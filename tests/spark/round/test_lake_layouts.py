@@ -1,7 +1,7 @@
 """Lake tables in the clean layout, which have none of `__bucket`, `__offset` and `__timestamp`.
 
-No Fluss makes them in Iceberg yet, so Spark makes them here as Fluss 1.0 makes those in Paimon: with the user's columns
-only. Partial ones are refused.
+Fluss 1.0.0 makes them, whose servers are not on Maven Central. So Spark makes them here: with the user's columns only,
+and unsorted. Partial ones are refused.
 """
 
 from __future__ import annotations

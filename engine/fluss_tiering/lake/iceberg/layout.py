@@ -119,7 +119,8 @@ def _field(field: Column | Field, ids: Iterator[int]) -> dict[str, Any]:
 def is_clean(name: str, columns: Collection[str]) -> bool:
     """Return whether a lake table has the clean layout, without Fluss's three columns.
 
-    Fluss 1.0 makes such tables in Paimon, and says that it will in Iceberg. Tables in the legacy layout have all three.
+    Fluss 1.0.0 makes such tables (fluss PR #4019), and the embedded storage and Fluss 0.9.1 make legacy ones, which
+    have all three.
 
     Args:
         name: The name of the lake table in SQL.
