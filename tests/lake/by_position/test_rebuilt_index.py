@@ -180,28 +180,28 @@ def test_keys_are_found_by_the_ids_of_their_columns(tmp_path: Path) -> None:
 
 def lose(path: Path) -> str:
     path.unlink()
-    return "is missing"
+    return "data file missing: {location}: "
 
 
 def spoil_footer(path: Path) -> str:
     path.write_bytes(b"PAR1" + bytes(60) + b"PAR1")
-    return "is damaged: "
+    return "data file damaged: {location}: "
 
 
 def spoil_pages(path: Path) -> str:
     content = path.read_bytes()
     path.write_bytes(content[:4] + bytes(20) + content[24:])
-    return "is damaged: "
+    return "data file damaged: {location}: "
 
 
 def write_text(path: Path) -> str:
     path.write_text("no Parquet")
-    return "is damaged: "
+    return "data file damaged: {location}: "
 
 
 def leave_out_key(path: Path) -> str:
     pq.write_table(pa.table({"name": ["a"]}, schema=pa.schema([SCHEMA.field("name")])), path)
-    return "lacks the key columns id"
+    return "data file unusable: {location} lacks the key columns id"
 
 
 @pytest.mark.parametrize("spoil", [lose, spoil_footer, spoil_pages, write_text, leave_out_key])
@@ -214,7 +214,7 @@ def test_a_data_file_whose_keys_cannot_be_read_fails_the_round(
     with pytest.raises(FlussTieringError) as refused:
         table.round({1: None})
     assert refused.value.code is ErrorCode.CORRUPT_DATA
-    assert refused.value.message.startswith(f"the data file {location} {said}")
+    assert refused.value.message.startswith(said.format(location=location))
     assert refused.value.message.endswith("or from an older version if its store keeps versions")
 
 

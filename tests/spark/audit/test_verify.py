@@ -414,7 +414,7 @@ def test_a_deletion_vector_that_is_missing_or_damaged_is_named(
     file, *_ = sorted(data_folder(table).rglob("*.puffin"))
     with broken(file, damaged), pytest.raises(FlussTieringError) as raised:
         verify(tiering, table)
-    assert f"the position delete file file:{file} is {'damaged: ' if damaged else 'missing'}" in raised.value.message
+    assert f"position delete file {'damaged' if damaged else 'missing'}: file:{file}" in raised.value.message
     assert "expected the Puffin file" in raised.value.message
     assert verify(tiering, table).equal
 
@@ -444,6 +444,6 @@ def test_a_file_that_is_missing_or_damaged_is_named(
     (file, *_) = [each for each in files if ("-positions-" in each.name) is (kind == "position delete")]
     with broken(file, damaged), pytest.raises(FlussTieringError) as raised:
         verify(tiering, table)
-    assert f"the {kind} file file:{file} is {'damaged: ' if damaged else 'missing'}" in raised.value.message
+    assert f"{kind} file {'damaged' if damaged else 'missing'}: file:{file}" in raised.value.message
     assert "restore it from a backup" in raised.value.message
     assert verify(tiering, table).equal

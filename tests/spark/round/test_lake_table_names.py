@@ -59,7 +59,7 @@ def test_every_command_uses_the_lake_table_that_the_options_name(tiering: Tierin
     tiering.spark.sql(f"ALTER TABLE {catalog}.{at} RENAME TO {at}_aside")
     tiering.write(table, named([1], "third"))
     (result,) = tiering.tier_all(table)
-    assert f"the lake table {at} is not there" in result.error
+    assert f"lake table missing: {at}" in result.error
 
 
 def test_a_lake_table_of_another_table_is_not_taken(tiering: Tiering) -> None:
