@@ -201,6 +201,57 @@ def test_a_conflict_that_is_called_a_bad_request(new_lake, catalog: FaultyCatalo
     assert lake.unneeded_files() == set()
 
 
+# E1: others build on a commit whose answer is lost, and expire its snapshot before its outcome is looked up
+@pytest.mark.parametrize("command", [a_round, a_compaction, merged_manifests])
+def test_a_commit_that_others_have_built_on_and_expired_has_landed(
+    new_lake, catalog: FaultyCatalog, monkeypatch, command
+):
+    monkeypatch.setattr(plan, "_MANY_MANIFESTS", 1)
+    lake = new_lake("log")
+    for _ in range(3):
+        lake.round()
+
+    def others() -> None:
+        ours = lake.open().java_table.currentSnapshot().snapshotId()
+        a_row_of_others(lake)
+        lake.open().java_table.expireSnapshots().expireSnapshotId(ours).commit()
+
+    catalog.fault, catalog.lands, catalog.meanwhile = FAULTS["504"], True, others
+    failure = outcome(command, lake)
+    assert failure is None
+    lake.model = [0, *lake.pending]
+    assert lake.keys(SPARK) == lake.keys(DUCKDB) == lake.model
+
+
+# E1: a rollback leaves the sequence number as it was, so that a copy that is behind looks as new as the table
+def test_a_copy_from_before_a_rollback_proves_nothing(new_lake, catalog: FaultyCatalog):
+    lake = new_lake("log")
+    for _ in range(2):
+        lake.round()
+    table = lake.open().java_table
+    parent = table.currentSnapshot().parentId()
+    catalog.keep()
+    table.manageSnapshots().rollbackTo(parent).commit()
+    lake.model = lake.pending = lake.model[: len(lake.model) // 2]
+    catalog.fault, catalog.lands, catalog.stale = FAULTS["401"], True, True
+    assert UNKNOWN_OUTCOME in (outcome(a_round, lake) or "")
+    catalog.stale = False
+    assert lake.keys(SPARK) == lake.keys(DUCKDB) == lake.pending
+
+
+# E1: a snapshot without a parent is checked for nothing but that there is none
+def test_a_late_first_commit_may_land_once_the_table_is_emptied(new_lake, catalog: FaultyCatalog):
+    lake = new_lake("log")
+    lake.open()
+    catalog.fault, catalog.lands, catalog.meanwhile = FAULTS["504"], False, lambda: a_row_of_others(lake)
+    assert UNKNOWN_OUTCOME in (outcome(a_round, lake) or "")
+    name = f"{lake.name}.db.{lake.name}"
+    columns = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in lake.spark.table(name).schema)
+    lake.spark.sql(f"CREATE OR REPLACE TABLE {name} ({columns}) USING iceberg")
+    assert [each()[0] for each in catalog.late] == [200]
+    assert lake.keys(SPARK) == lake.keys(DUCKDB) == lake.pending
+
+
 def test_a_commit_is_unknown_while_its_history_cannot_be_read(new_lake, catalog: FaultyCatalog):  # E1
     lake = new_lake("log")
     lake.round()

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from py4j.java_gateway import JavaObject, JVMView
+from pyspark.errors import IllegalArgumentException
 
 from fluss_tiering.lake.iceberg.content_file import ContentFiles, RowDeltaMethod
 from fluss_tiering.lake.iceberg.deletes import FIRST_WITH_VECTORS
@@ -109,7 +110,8 @@ class IcebergCommitter:
         except JAVA_ERRORS as error:
             # The table's operations have settled what became of the commit: see `metadata.settled`.
             text = java_error_text(error)
-            if is_conflict(error):
+            # An illegal argument is Iceberg's own word about what it finds, before it sends anything.
+            if is_conflict(error) or (isinstance(error, IllegalArgumentException) and self._is_outdated(files)):
                 self._delete(() if keep else files)
                 raise self._conflict(text) from None
             raise FlussTieringError(

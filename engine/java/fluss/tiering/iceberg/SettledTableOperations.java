@@ -1,15 +1,12 @@
 package fluss.tiering.iceberg;
 
-import java.util.List;
 import java.util.Objects;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.TableMetadata;
 import org.apache.iceberg.TableOperations;
 import org.apache.iceberg.encryption.EncryptionManager;
-import org.apache.iceberg.exceptions.BadRequestException;
 import org.apache.iceberg.exceptions.CommitFailedException;
 import org.apache.iceberg.exceptions.CommitStateUnknownException;
-import org.apache.iceberg.exceptions.ValidationException;
 import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.io.LocationProvider;
 
@@ -27,10 +24,6 @@ public final class SettledTableOperations implements TableOperations {
     private static final int TRIES = 4;
 
     private static final long FIRST_PAUSE_MS = 100;
-
-    /** What a catalog answers to a commit that it understands and refuses. */
-    private static final List<Class<? extends RuntimeException>> REFUSALS =
-            List.of(CommitFailedException.class, ValidationException.class, BadRequestException.class);
 
     private final TableOperations catalog;
 
@@ -64,7 +57,7 @@ public final class SettledTableOperations implements TableOperations {
                 // Iceberg applies the change to what it finds now, if that is still right, and tries again.
                 throw refused ? failure : conflict(failure);
             }
-            if (!refused || attempt == TRIES || !change.isAbsentFrom(found)) {
+            if (!refused || attempt == TRIES || !change.isUntouchedIn(found)) {
                 throw unknown(failure);
             }
             pause(FIRST_PAUSE_MS << attempt, failure);
@@ -104,7 +97,10 @@ public final class SettledTableOperations implements TableOperations {
     }
 
     /**
-     * Return whether a commit that is not there can never land any more, also if the request is still under way.
+     * Return whether a commit has certainly not landed, and never will, also if the request is still under way.
+     *
+     * <p>That another snapshot is the current one proves nothing: this commit may have landed, others may have built on
+     * it, and it may have been expired since. A copy of the catalog that is behind may have answered, too.
      *
      * @param found what the table is now
      * @param failure the answer to the request, or to the last one if the catalog's client has sent several
@@ -114,18 +110,15 @@ public final class SettledTableOperations implements TableOperations {
             // Nothing was written for it, so that nothing is deleted if it fails.
             return failure instanceof CommitFailedException;
         }
-        if (!change.isAbsentFrom(found) || change.isNewerThan(found)) {
-            // Another try to commit the same snapshot has landed, or a copy of the catalog that is behind has answered.
+        if (!change.isAbsentFrom(found)) {
+            // Another try to commit the same snapshot has landed.
             return false;
         }
-        if (change.hasOtherCurrentSnapshot(found)) {
-            return true;
+        if (!isRest()) {
+            return change.isOvertakenIn(found) || change.isOutdatedIn(found);
         }
-        if (failure instanceof CommitFailedException && !isRest() && change.hasOtherMetadata(found)) {
-            return true;
-        }
-        boolean refused = REFUSALS.stream().anyMatch(kind -> kind.isInstance(failure));
-        return refused && change.hasOtherSequenceNumber(found);
+        // A request for a first snapshot that is still under way could land once the table is emptied.
+        return change.isOvertakenIn(found) && (change.hasParent() || failure instanceof CommitFailedException);
     }
 
     /**
@@ -228,8 +221,16 @@ public final class SettledTableOperations implements TableOperations {
                         .noneMatch(id -> metadata.snapshot(id) == null && found.snapshot(id) != null);
             }
             Snapshot same = found.snapshot(added.snapshotId());
+            if (same == null) {
+                // Others may have built on it, and have expired it since.
+                return found.snapshots().stream().anyMatch(each -> isAdded(each.parentId()));
+            }
             // Another try to commit the same snapshot has other manifests.
-            return same != null && added.manifestListLocation().equals(same.manifestListLocation());
+            return added.manifestListLocation().equals(same.manifestListLocation());
+        }
+
+        private boolean isAdded(Long id) {
+            return id != null && id == added.snapshotId();
         }
 
         boolean onlyRemoves() {
@@ -240,22 +241,33 @@ public final class SettledTableOperations implements TableOperations {
             return onlyRemoves() || found.snapshot(added.snapshotId()) == null;
         }
 
-        /** A commit that adds a snapshot demands that the current one is still that of its base. */
-        boolean hasOtherCurrentSnapshot(TableMetadata found) {
-            return !Objects.equals(currentId(base), currentId(found));
+        boolean hasParent() {
+            return base.currentSnapshot() != null;
         }
 
-        boolean isNewerThan(TableMetadata found) {
-            return base.lastSequenceNumber() > found.lastSequenceNumber();
+        /**
+         * Another snapshot has the sequence number that this commit needs. A catalog gives each number once, also on
+         * branches, but for a snapshot without a parent.
+         */
+        boolean isOvertakenIn(TableMetadata found) {
+            long needed = base.lastSequenceNumber() + 1;
+            return base.formatVersion() > 1
+                    && found.snapshots().stream()
+                            .anyMatch(each -> each.sequenceNumber() == needed && metadata.snapshot(each.snapshotId()) == null);
         }
 
-        boolean hasOtherMetadata(TableMetadata found) {
-            return !Objects.equals(base.metadataFileLocation(), found.metadataFileLocation());
+        /** The table has newer metadata, and no snapshot was added to it since: the commit's metadata has no place. */
+        boolean isOutdatedIn(TableMetadata found) {
+            return found.lastSequenceNumber() == base.lastSequenceNumber()
+                    && found.previousFiles().stream()
+                            .anyMatch(each -> each.file().equals(base.metadataFileLocation()));
         }
 
-        /** A snapshot with a parent needs a sequence number that no other one has, also not one of another branch. */
-        boolean hasOtherSequenceNumber(TableMetadata found) {
-            return base.currentSnapshot() != null && found.lastSequenceNumber() > base.lastSequenceNumber();
+        /** Nothing speaks against the commit, so that it may be sent again. */
+        boolean isUntouchedIn(TableMetadata found) {
+            return isAbsentFrom(found)
+                    && Objects.equals(currentId(base), currentId(found))
+                    && base.lastSequenceNumber() == found.lastSequenceNumber();
         }
 
         private static Long currentId(TableMetadata metadata) {
