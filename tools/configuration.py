@@ -61,7 +61,7 @@ a key that does not begin so is a custom property: it is kept with the table and
 _CLIENT_VARIABLES = {
     "FLUSS_TIERING_SERVER": (
         "String",
-        "The server as HOST:PORT, for the command's option `--server`. The default is `127.0.0.1:9133`.",
+        "The server as HOST:PORT, or several as HOST:PORT,HOST:PORT, for `--server`. The default is `127.0.0.1:9133`.",
     ),
     TOKEN_FILE_VARIABLE: ("Path", "The file that holds the caller's token and nothing else."),
     TOKEN_VARIABLE: (

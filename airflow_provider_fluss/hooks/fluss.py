@@ -311,7 +311,7 @@ def _address(connection: Connection) -> str:
             f"{DEFAULT_PORT}."
         )
     before, at, hosts = str(connection.host).rpartition("@")
-    return f"{before}{at}" + ",".join(f"{_host(connection, each)}:{port}" for each in hosts.split(","))
+    return f"{before}{at}" + ",".join(f"{_host(connection, each)}:{port}" for each in re.split(" *, *", hosts))
 
 
 def _driver_server(connection: Connection) -> str | None:

@@ -97,7 +97,7 @@ def test_no_help_names_a_type_of_python(command, monkeypatch, path):
     ("arguments", "told"),
     [
         (("tables", "create", "db.t", "--primary-key", "a", "--primary-key", "b"), "--primary-key A,B once"),
-        (("tables", "list", "-s", "a:1", "--server", "b:1"), "--server [ID@]HOST:PORT once"),
+        (("tables", "list", "-s", "a:1", "--server", "b:1"), "--server [ID@]HOST:PORT[,HOST:PORT] once"),
         (("scan", "db.t", "-n", "1", "-n", "2", "-n", "3"), "--limit is given 3 times: expected --limit NUMBER once"),
     ],
 )

@@ -99,6 +99,7 @@ def test_a_partitioned_table_shows_its_partitions_and_drops_them(command, client
         assert "1 log record never came into the lake, because a partition was dropped first" in " ".join(
             shown.err.split()
         )
+    assert f"Log records of {table} never came into the lake" in " ".join(command("status").err.split())  # E38
     (told,) = json.loads(command("status", table, "--json").out)
     assert told["dropped_untiered_records"] == 1
     assert command("tables", "drop-partition", table, "mon").refuses(1, "mon")
@@ -181,7 +182,8 @@ def test_unknown_table_is_named(command, orders):
 def test_table_that_exists_is_refused(command, table, orders):
     command("tables", "create", table, "--like", orders)
     assert command("tables", "create", table, "--like", orders).refuses(1, table, "exists")
-    assert command("tables", "create", table, "--like", orders, "--if-not-exists").code == 0
+    again = command("tables", "create", table, "--like", orders, "--if-not-exists")  # E38
+    assert (again.code, again.out, again.err) == (0, f"{table} existed already, and was left as it is.\n", "")
 
 
 def test_wrong_type_in_a_put_is_named_and_writes_nothing(command, client, table, orders, tmp_path):
@@ -406,6 +408,8 @@ def test_a_partition_of_a_table_without_partitions_is_no_slip(command, table, if
     command("tables", "create", table, *columns, "--partition-key", "day,shop")
     answer = command("tables", "drop-partition", table, "mon", *if_exists)
     assert answer.refuses(2, f"'mon' names no partition of {table}", "in this order: day, shop")
+    answer = command("tables", "drop-partition", table, "mon", "shop=a", *if_exists)  # E38
+    assert answer.refuses(2, "'shop=a' names no partition", "give the value alone, without shop=")
 
 
 @pytest.mark.parametrize("right", ["3minutes", "3 Min", "180s", "180000 milliseconds"])

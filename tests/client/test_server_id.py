@@ -87,3 +87,4 @@ def test_an_address_may_come_without_an_id() -> None:  # D30
     assert Target.parse("[::1]:9133") == Target(("[::1]:9133",), None)
     assert Target.parse("tiering:65535") == Target(("tiering:65535",), None)
     assert Target.parse("ab-12@tiering:9133") == Target(("tiering:9133",), "ab-12")
+    assert Target.parse("id@one:1, two:2 ,three:3") == Target(("one:1", "two:2", "three:3"), "id")  # E38

@@ -39,10 +39,10 @@ def test_words_that_look_like_settings_are_settings(page: Path) -> None:
 
 
 def test_the_guide_names_the_defaults_of_limits() -> None:
-    named = re.findall(r"`([a-z-]+)`, (\d+(?:mb)?) \|", GUIDE.read_text())
+    named = re.findall(r"`([a-z-]+)`, (\d+(?: MiB)?) \|", GUIDE.read_text())
     assert len(named) == 3
     fields = setting_fields()
-    assert {name: parse_memory_size(number) for name, number in named} == {
+    assert {name: parse_memory_size(number.replace(" MiB", "mb")) for name, number in named} == {
         name: fields[name.replace("-", "_")].get_default() for name, _ in named
     }
 

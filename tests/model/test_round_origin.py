@@ -20,6 +20,8 @@ def test_a_process_of_a_task_tells_the_task() -> None:  # E31
     not_mapped = RoundOrigin.of_process({**TASK, "AIRFLOW_CTX_MAP_INDEX": "-1"})
     assert not_mapped == RoundOrigin("tier", RUN, "shop.submit", None, 2)
     assert RoundOrigin.of_process({}) == RoundOrigin()
+    for address in ("http://[::1]:4040", "https://host/proxy/@app?a=b@c#d"):
+        assert RoundOrigin.of_process({}, spark_ui_url=address).spark_ui_url == address
 
 
 def test_what_a_server_would_refuse_is_left_out() -> None:  # E31
@@ -29,7 +31,8 @@ def test_what_a_server_would_refuse_is_left_out() -> None:  # E31
         "AIRFLOW_CTX_MAP_INDEX": "9" * 12,
         "AIRFLOW_CTX_TRY_NUMBER": "two",
     }
-    for address in ("javascript:alert(1)", "http://" + "h" * 600, "http://a\x1b[0m", ""):
+    logins = ("http://user:pw@host/", "https://token@host:1", "http:///user:pw@host/", "http://a\\@b/")  # E35
+    for address in ("javascript:alert(1)", "http://" + "h" * 600, "http://a\x1b[0m", "", *logins):
         assert RoundOrigin.of_process({**TASK, **odd}, "local-17", address) == RoundOrigin(
             task_id="shop.submit", spark_application_id="local-17"
         )

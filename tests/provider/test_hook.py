@@ -73,7 +73,7 @@ NAN, INFINITE, HUGE = (float(text) for text in ("nan", "inf", "1e12"))
         *(({"extra": {"timeout": value}}, "timeout") for value in ("nan", "inf", "true", 10**400, [1])),
         *(({"extra": value}, "extra") for value in ("[1]", "7", '"text"')),
         *(({"host": host}, "host") for host in ("http://127.0.0.1", "127.0.0.1:27133", "h/path", " h", "h ", "a b")),
-        *(({"host": host}, "host") for host in ("http://h:1", "h:1:2", "a, b", "id@h:1", "\0", "h\n")),
+        *(({"host": host}, "host") for host in ("http://h:1", "h:1:2", "a,, b", "id@h:1", "\0", "h\n")),
         *(({"port": port}, "port") for port in (-1, 65_536)),
     ],
 )
@@ -101,6 +101,7 @@ async def test_a_wrong_field_of_the_connection_is_named(monkeypatch, fields, nam
         *(("tiering_1.example", "tiering_1.example:9133"), ("id@tiering", "id@tiering:9133")),
         *(("::1", "[::1]:9133"), ("[::1]", "[::1]:9133"), ("dns:///tiering", "dns:///tiering:9133")),
         *(("one,two", "one:9133,two:9133"), ("id@one,::1", "id@one:9133,[::1]:9133")),
+        ("one , two", "one:9133,two:9133"),  # E38
     ],
 )
 def test_a_host_is_a_name_or_an_address(monkeypatch, host, address):

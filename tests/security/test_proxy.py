@@ -42,6 +42,7 @@ def proxy(folder: Path, server: ServerThread, authority: Authority, **changes: s
         "/var/log/nginx/fluss-tiering.log": str(folder / "error.log"),
         "127.0.0.1:9133": server.target,
         "listen 9143": f"listen 127.0.0.1:{port}",
+        "listen [::]:9143": f"listen [::1]:{port}",
         "/etc/fluss-tiering/tls/server.pem": str(pair.cert),
         "/etc/fluss-tiering/tls/server.key": str(pair.key),
         **changes,

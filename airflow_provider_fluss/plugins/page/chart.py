@@ -18,6 +18,9 @@ _TOP: Final = 14
 _PLOT: Final = 96
 """The height of the highest bar."""
 _LEFT: Final = 58
+"""The place of the first bar, if the labels of the scale need no more room."""
+_CHARACTER: Final = 7
+"""The width of a character of a label, rather too wide."""
 _GAP: Final = 2
 _WIDEST_BAR: Final = 28
 _SHORTEST_BAR: Final = 2.0
@@ -47,12 +50,14 @@ class Chart:
         summary: The chart in a sentence, for people who do not see it.
         bars: The bars, the oldest round first.
         lines: The lines of the scale: place from above, and label.
+        left: Where the lines begin. Their labels end before it.
     """
 
     title: str
     summary: str
     bars: tuple[Bar, ...]
     lines: tuple[tuple[float, str], ...]
+    left: int
 
 
 def charts(rounds: Sequence[TieringRound], now: int) -> list[Chart]:
@@ -111,10 +116,11 @@ def _chart(
 ) -> Chart:
     values = [value(each) for each in rounds]
     top = max(values, default=0) or 1
-    step = min(_WIDEST_BAR + _GAP, (WIDTH - _LEFT) / max(len(rounds), 1))
+    left = max(_LEFT, _CHARACTER * len(show(top)) + 10)
+    step = min(_WIDEST_BAR + _GAP, (WIDTH - left) / max(len(rounds), 1))
     bars = tuple(
         Bar(
-            x=round(_LEFT + index * step, 2),
+            x=round(left + index * step, 2),
             y=round(_TOP + _PLOT - height, 2),
             width=round(step - _GAP, 2),
             height=round(height, 2),
@@ -131,4 +137,4 @@ def _chart(
         f"{title}: {counted(len(rounds), 'round')}, {failed} of them failed; "
         f"the highest value is {show(max(values, default=0))}."
     )
-    return Chart(title, summary, bars, ((_TOP, show(top)), (_TOP + _PLOT, "0")))
+    return Chart(title, summary, bars, ((_TOP, show(top)), (_TOP + _PLOT, "0")), left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.markup import escape
@@ -22,6 +22,10 @@ from fluss_tiering.cli.watch import watch_statuses
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.error_text import harmless
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.plural import counted
+
+_NAMED: Final = 10
+"""How many tables are named whose records were dropped."""
 
 
 def status(
@@ -45,10 +49,13 @@ def status(
     table is explained: since when it fails, why, in which DAG run and task, and what happens next. Interrupted is the
     status Failed without a failure: the last round was cancelled, or its driver was stopped or lost.
 
+    Epoch is the number of the last round. For a Pending table it is that of the coming round.
+
     With --watch, a terminal shows the current statuses all the time. A pipe gets one line for each change; with --json
     the line is a JSON object.
 
-    For a table that is named, a line below tells what maintenance of its lake table has done.
+    For a table that is named, a line below tells what maintenance of its lake table has done. Records that were dropped
+    before they were in the lake are told there, too.
 
     With a cluster of Fluss 1.0, the last line tells the health of the cluster.
     """
@@ -70,6 +77,12 @@ def status(
             output.print_sentence(maintenance_line(each))
             if (dropped := dropped_line(each)) is not None:
                 output.print_warning(dropped)
+    elif dropping := [str(each.path) for each in statuses if each.dropped_untiered_records]:
+        more = f" and {counted(len(dropping) - _NAMED, 'more table')}" if len(dropping) > _NAMED else ""
+        output.print_warning(
+            f"Log records of {', '.join(dropping[:_NAMED])}{more} never came into the lake: `fluss-tiering status "
+            "DATABASE.TABLE` says how many, and --json says it for all tables"
+        )
     if health is not None:
         output.print_sentence(health)
 

@@ -157,11 +157,13 @@ def create_table(
             **properties,
         },
     )
-    with TieringClient(server) as client:
-        info = client.create_table(table, descriptor, ignore_if_exists=if_not_exists)
+    with TieringClient(server) as client, _or_nothing(if_not_exists, ErrorCode.TABLE_ALREADY_EXIST) as happened:
+        info = client.create_table(table, descriptor)
+    if not happened:
+        output.print_sentence(f"{table} existed already, and was left as it is.")
+        return
     output.print_sentence(f"{info.path} is table {info.table_id}.")
-    # A table that existed before has the columns that it had.
-    if like is not None and like.suffix.lower() == CSV and info.descriptor.columns == descriptor.columns:
+    if like is not None and like.suffix.lower() == CSV:
         _tell_guessed(like, [each for each in info.descriptor.columns if each not in given])
 
 
@@ -306,13 +308,13 @@ def _lost(untiered: int | None) -> str:
 
 
 @contextmanager
-def _or_nothing(if_exists: bool, missing: ErrorCode) -> Iterator[list[bool]]:
-    """Yield a list that is empty after the block if what the block drops does not exist, and need not."""
+def _or_nothing(tolerated: bool, code: ErrorCode) -> Iterator[list[bool]]:
+    """Yield a list that is empty after the block if the block failed with this code, and if that is tolerated."""
     happened = [True]
     try:
         yield happened
     except FlussTieringError as error:
-        if not if_exists or error.code is not missing:
+        if not tolerated or error.code is not code:
             raise
         happened.clear()
 
@@ -345,6 +347,12 @@ def _check_partition(info: TableInfo, values: Sequence[str]) -> None:
             f"{' '.join(map(repr, values))} names no partition of {info.path}: expected a value of each of its "
             f"partition columns, in this order: {', '.join(keys)}",
         )
+    for key, value in zip(keys, values, strict=True):
+        if value.startswith(f"{key}="):
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"{value!r} names no partition of {info.path}: give the value alone, without {key}=",
+            )
 
 
 def _tell_guessed(file: Path, columns: Sequence[Column]) -> None:

@@ -34,6 +34,8 @@ class Target:
     def parse(cls, text: str) -> Self:
         """Return the server that a text such as `127.0.0.1:9133`, `ID@127.0.0.1:9133` or `a:9133,b:9133` names.
 
+        Blanks around a comma do not count.
+
         Raises:
             FlussTieringError: INVALID_REQUEST if the host, the port or the id is missing. gRPC's own error would not
                 say so.
@@ -50,7 +52,7 @@ class Target:
                 f"the tiering server's id in {text!r} is {server_id!r}: expected the id that the server logs at its "
                 "start, as in ID@HOST:PORT, or no id and no @",
             )
-        return cls(tuple(_checked(each, text) for each in addresses.split(",")), server_id or None)
+        return cls(tuple(_checked(each, text) for each in re.split(" *, *", addresses)), server_id or None)
 
     @property
     def address(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -55,6 +56,8 @@ TASK_VARIABLES: Final = (_DAG_ID, _RUN_ID, _TASK_ID, MAP_INDEX_VARIABLE, _TRY_NU
 """The variables of the environment that name the task in Airflow which a process belongs to."""
 MAX_ORIGIN_CHARS: Final = 512
 """The number of characters that a text of an origin may have."""
+_WEB_ADDRESS: Final = re.compile(r"https?://[^/?#@\\]+(?:[/?#]|\Z)")
+"""An address of the web up to the end of its host and port. What stands before an @ there is a login."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,8 +364,11 @@ class HeartbeatAnswer:
 
 
 def is_web_address(text: str) -> bool:
-    """Return whether a text is an address that a browser may open. One with another scheme might run a script."""
-    return text.startswith(("http://", "https://"))
+    """Return whether a text is an address that a browser may open, and that has no login.
+
+    One with another scheme might run a script.
+    """
+    return _WEB_ADDRESS.match(text) is not None
 
 
 def _text(text: str) -> str:

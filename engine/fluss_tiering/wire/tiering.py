@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
+from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import (
@@ -227,7 +228,7 @@ def checked_origin(message: pb.PbRoundOrigin) -> RoundOrigin:
 
     Raises:
         FlussTieringError: INVALID_REQUEST if a text is too long or not printable, a number is negative, or the address
-            of Spark's user interface is none of the web.
+            of Spark's user interface is none of the web, or has a login.
     """
     for field, value in (
         ("dag_id", message.dag_id),
@@ -243,7 +244,8 @@ def checked_origin(message: pb.PbRoundOrigin) -> RoundOrigin:
     if message.spark_ui_url and not is_web_address(message.spark_ui_url):
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"PbRoundOrigin.spark_ui_url is {message.spark_ui_url[:80]!r}: expected an address with http:// or https://",
+            f"PbRoundOrigin.spark_ui_url is {mask_secrets(message.spark_ui_url)[:80]!r}: expected an address with "
+            "http:// or https://, and without a user name and a password",
         )
     return origin_from_pb(message)
 

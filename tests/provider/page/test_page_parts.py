@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,14 +12,14 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_fluss.plugins.page import known, text
-from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts, folded
+from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts, folded, took
 from airflow_provider_fluss.plugins.page.html import _environment
 from airflow_provider_fluss.plugins.page.known import Kept
 from airflow_provider_fluss.plugins.page.threads import THREADS_OF_A_CONNECTION, in_thread
 from airflow_provider_fluss.plugins.route import dag_run_href, task_log_href
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import RoundOrigin, TieringRound, TieringState, TieringStats
+from fluss_tiering.model.tiering import RoundOrigin, TieringRound, TieringState, TieringStats, TieringStatus
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,11 @@ def test_a_chart_has_the_lag_that_each_round_ended():  # E31
     heights = [bar.height for bar in lags.bars]
     assert heights == [round(heights[2] * 2.5 / 11, 2), heights[2] / 2, heights[2], 2.0]  # 2.5, 5.5, so far 11 s
     assert lags.lines[0][1] == "11 s"
+    *_, lags = charts([replace(rounds[0], waiting_since=3_000 - 465_000)], now=14_500)
+    label = lags.lines[0][1]
+    assert label == "7 min 45 s"
+    assert lags.left - 6 >= 6.5 * len(label), "the label, whose end is at left - 6, is not cut off"  # E34
+    assert lags.bars[0].x == lags.left
 
 
 def test_rounds_without_rows_are_folded_and_not_in_the_charts():  # E32
@@ -137,6 +143,37 @@ def test_no_link_leads_to_a_script():  # E31
     for address in ("javascript:alert(1)", "data:text/html,x", "//elsewhere", ""):
         assert parts.spark_link(RoundOrigin(spark_ui_url=address), "app-1").strip() == "app-1"
     assert 'href="https://spark/"' in parts.spark_link(RoundOrigin(spark_ui_url="https://spark/"), "app-1")
+
+
+def page_of_table(each: TieringStatus, rounds: list[TieringRound]) -> str:
+    values = {
+        "query": "",
+        "section": "table",
+        "connections": (),
+        "note": None,
+        "token": None,
+        "conn": "c",
+        "now": 0,
+        "each": each,
+        "newest": rounds[0],
+        "parts": folded(rounds),
+        "charts": charts(rounds, now=0),
+        "lake": {},
+        "options": {},
+        "chart_width": WIDTH,
+        "chart_height": HEIGHT,
+        "took": took,
+    }
+    return _environment().get_template("table.html").render(values)
+
+
+def test_a_failing_table_that_waits_for_a_run_can_be_tiered_at_once():  # E34
+    pending = TieringStatus(1, TablePath("a", "b"), TieringState.PENDING, 0, 3, None, "full", 0, 2)
+    failed = a_round(2, TieringState.FAILED, 0, 1_000, None)
+    for origin, run in ((None, ""), (RoundOrigin("tier", "manual__1"), ", and start a run: tier")):
+        shown = re.sub(r"<[^>]*>", "", page_of_table(pending, [replace(failed, origin=origin)]))
+        said = " ".join(shown.partition("What you can do")[2].split())
+        assert said.startswith(f"Remove the cause{run}. The command fluss-tiering tier a.b tries it at once.")
 
 
 def test_a_long_name_may_break_behind_its_parts_and_stays_text():  # E34

@@ -423,6 +423,7 @@ def test_dropping_a_table_ends_all_it_had(client: TieringClient) -> None:  # S12
                 ({"run_id": "a\x1b[31m"}, "printable"),
                 ({"try_number": -1}, "try_number is -1"),
                 ({"spark_ui_url": "javascript:alert(1)"}, "spark_ui_url is 'javascript:alert(1)': expected an address"),
+                ({"spark_ui_url": "http://user:pw@host/"}, "is 'http://user:***@host/': expected"),  # E35
             )
         ),
         ("CancelTiering", lake_tiering_pb2.CancelTieringRequest(), "lease_id is ''"),

@@ -14,7 +14,7 @@ from fluss_tiering.cli.common import examples, help_words, security, usage_words
 from fluss_tiering.cli.common.near_tables import did_you_mean
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
-_SAID_BY_OTHERS: Final = frozenset({"A", "A,B", "DURATION", "FOLDER", "SIZE", "[ID@]HOST:PORT"})
+_SAID_BY_OTHERS: Final = frozenset({"A", "A,B", "DURATION", "FOLDER", "SIZE", "[ID@]HOST:PORT[,HOST:PORT]"})
 """The values whose own check names an empty one, and says more about what is expected."""
 
 

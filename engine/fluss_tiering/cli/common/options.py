@@ -23,8 +23,9 @@ Server = Annotated[
         "--server",
         "-s",
         envvar="FLUSS_TIERING_SERVER",
-        metavar="[ID@]HOST:PORT",
-        help="The address of the tiering server. With an id, a server of another id is an error.",
+        metavar="[ID@]HOST:PORT[,HOST:PORT]",
+        help="The address of the tiering server, or those of several servers. With an id, a server of another id is an "
+        "error.",
     ),
 ]
 
