@@ -108,12 +108,12 @@ def test_a_table_that_the_server_does_not_hand_out_ends_a_drain_and_does_not_kee
     # The tables are claimed by several threads, and all of them see the format that is patched.
     one_at_a_time = threading.Lock()
 
-    def as_an_older_driver(client, paths, *further):
+    def as_an_older_driver(client, paths, *further, **options):
         with one_at_a_time, monkeypatch.context() as patched:
             if refused.path in paths:
                 asked.append(paths)
                 patched.setattr(calls, "ROUND_FORMAT", ROUND_FORMAT - 1)
-            return claim_tables(client, paths, *further)
+            return claim_tables(client, paths, *further, **options)
 
     monkeypatch.setattr(TieringClient, "claim_tables", as_an_older_driver)
     results = {result.path: result for result in tiering.tier_all(refused, good, drain=True)}

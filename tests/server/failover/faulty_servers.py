@@ -89,6 +89,11 @@ class Cluster:
         self.at_the_end: list[Callable[[TieringClient], None]] = []
         """Checks of what was acknowledged, once a server answers again."""
 
+    @property
+    def target(self) -> str:
+        """The addresses of both servers. A standby server does nothing but name the active one."""
+        return f"{self.servers[1].target},{self.servers[0].target}"
+
     def set_clock(self, ahead_s: int) -> None:
         """Set the clock of the servers' machine."""
         new = self.clock.with_suffix(".new")

@@ -100,7 +100,7 @@ def lose_transactions(cluster: Cluster, *, quiet: bool) -> None:  # D9
         wait_until(lambda: told_of_loss(cluster))
         say(f"noticed {time.monotonic() - began:.1f} s after PostgreSQL was there again")
     # The first write or renewal of the leadership notices the loss. The server then loads its state anew.
-    with TieringClient(cluster.servers[1].target, timeout=5) as client:
+    with TieringClient(cluster.target, timeout=5) as client:
         renewed = wait_until(lambda: answer_of(lambda: client.renew_leases({"late": HOUR})))["late"]
     assert isinstance(renewed, FlussTieringError)
     assert renewed.code is ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST
@@ -220,7 +220,7 @@ def test_a_fault_ends_no_round_and_loses_no_lease(cluster: Cluster, name: str) -
     driver.ended.set()
     driver.join(60)
     shown.append(cluster.gauges())
-    with TieringClient(cluster.servers[1].target, timeout=30) as client:
+    with TieringClient(cluster.target, timeout=30) as client:
         wait_until(lambda: answers(client))
         for check in cluster.at_the_end:
             check(client)
