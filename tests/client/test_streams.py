@@ -36,7 +36,7 @@ READ_BY: dict[str, Callable[[TieringClient], Iterator[object]]] = {
 
 
 def test_no_stream_is_repeated_by_grpc() -> None:
-    options = dict(channel.CHANNEL_OPTIONS)
+    options = dict(channel.RETRY_OPTIONS)
     config = json.loads(str(options["grpc.service_config"]))
     without, repeated = config["methodConfig"]
     assert "retryPolicy" not in without

@@ -101,6 +101,20 @@ def test_a_drop_of_what_is_not_in_the_lake_is_refused_and_counted(tmp_path: Path
         assert counted(running, table.path) == 7
 
 
+def test_records_that_came_after_tiering_was_switched_off_count_too(tmp_path: Path) -> None:  # E6
+    with serving(tmp_path) as (_, client):
+        table = days(client)
+        put(client, table, "mon", 3)
+        commit(client, table, claim(client, table))
+        client.alter_table(table.path, {"table.datalake.enabled": "false"})
+        put(client, table, "mon", 2)
+        assert refused(client, table, "mon").startswith(f"partition mon of {table.path} has 2 log records")
+        assert client.drop_partition(table.path, ["mon"], drop_untiered=True) == 2
+        put(client, table, "tue", 4)
+        assert refused(client, table, None).startswith(f"{table.path} has 4 log records")
+        assert client.drop_table(table.path, drop_untiered=True) == 4
+
+
 def test_a_table_that_is_not_tiered_is_dropped_as_ever(tmp_path: Path) -> None:  # E6
     with serving(tmp_path) as (running, client):
         table = days(client, enabled="false")

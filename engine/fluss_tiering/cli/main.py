@@ -23,11 +23,11 @@ from fluss_tiering.cli import class_archive, health, history, leases, put, resum
 from fluss_tiering.cli.common import command, extras, output, security
 from fluss_tiering.cli.lake import clean, compact, expire, lake_conf, maintain, repair, tier, verify
 from fluss_tiering.cli.server import adopt, serve, token
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
 from fluss_tiering.version import __version__
 
 _USAGE_CODES: Final = frozenset(
-    {ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TABLE, ErrorCode.INVALID_ROWS, ErrorCode.UNAVAILABLE}
+    {ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_TABLE, ErrorCode.INVALID_ROWS, *SERVER_AWAY}
 )
 
 

@@ -20,9 +20,9 @@ from fluss_tiering.client.fork import require_own_process
 from fluss_tiering.client.secured_target import SecuredTarget
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.client.target import Target
-from fluss_tiering.client.throttling import Throttling
+from fluss_tiering.client.throttling import Tries
 from fluss_tiering.model.closing import AsyncClosing
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError, ThrottledError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import LeaseOutcome, StatusChanges, TieringRound, TieringStatus
@@ -148,16 +148,11 @@ class AsyncTieringClient(AsyncClosing):
         return entries
 
     async def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
-        throttling = Throttling(self._timeout)
-        left = self._channel.count
+        tries = Tries(self._channel, self._timeout)
         while True:
             answer = call.method(self._stubs)(call.request, timeout=self._timeout)
             try:
                 return call.read(await cast("Awaitable[Any]", answer))
             except grpc.aio.AioRpcError as failed:
                 error = error_of(cast("FailedCall", failed), self._target, self._timeout)
-            left -= 1
-            if isinstance(error, ThrottledError):
-                await asyncio.sleep(throttling.pause_s(error))
-            elif not self._channel.follow(error) or left <= 0:
-                raise error
+            await asyncio.sleep(tries.pause_s(error))

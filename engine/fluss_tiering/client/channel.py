@@ -54,14 +54,14 @@ KEEPALIVE_OPTIONS: Final = (
 )
 CHANNEL_OPTIONS: Final = (
     *KEEPALIVE_OPTIONS,
-    ("grpc.service_config", _SERVICE_CONFIG),
-    ("grpc.enable_retries", 1),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # A client that waits for a server to restart finds it within two seconds. gRPC's own limit is two minutes.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
+RETRY_OPTIONS: Final = (("grpc.service_config", _SERVICE_CONFIG), ("grpc.enable_retries", 1))
+"""For a server without others. A client of several goes on at the next one instead."""
 
 NOT_CONNECTED: Final = "failed to connect"
 """A part of gRPC's texts for a call that was not sent, since there was no connection."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from fluss_tiering.client.channel import CHANNEL_OPTIONS, FollowedChannel, Metadata
+from fluss_tiering.client.channel import CHANNEL_OPTIONS, RETRY_OPTIONS, FollowedChannel, Metadata
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.client.target import Target
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -37,7 +37,8 @@ class SecuredTarget:
         self._target = target
         self._security = security
         # A proxy of the environment would read the token of a client that needs no encryption on this machine.
-        self._options = (*CHANNEL_OPTIONS, _NO_PROXY) if target.is_loopback else CHANNEL_OPTIONS
+        retries = RETRY_OPTIONS if len(target.addresses) == 1 else (("grpc.enable_retries", 0),)
+        self._options = (*CHANNEL_OPTIONS, *retries, *((_NO_PROXY,) if target.is_loopback else ()))
         self._tls_options = self._options if tls_name is None else (*self._options, (_TLS_NAME, tls_name))
         self._tokens: Final = _Tokens(security)
         self._closed = False

@@ -167,20 +167,24 @@ class NotActiveError(FlussTieringError):
     """The error of a call that a standby server refused. Nothing of it was done.
 
     Attributes:
-        active: The "host:port" of the active server.
+        active: The "host:port" of the active server; None if no server is active.
+        reason: Why no server is active.
     """
 
-    def __init__(self, active: str) -> None:
+    def __init__(self, active: str | None, reason: str = "") -> None:
         super().__init__(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"this server waits, and {active} is the active one: call that one, or give clients the addresses of all "
-            "servers, as in HOST:PORT,HOST:PORT",
+            f"no server is active: {reason}; try again in a moment"
+            if active is None
+            else f"this server waits, and {active} is the active one: call that one, or give clients the addresses of "
+            "all servers, as in HOST:PORT,HOST:PORT",
         )
         self.active = active
+        self.reason = reason
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what is pickled."""
-        return NotActiveError, (self.active,)
+        return NotActiveError, (self.active, self.reason)
 
 
 class ThrottledError(FlussTieringError):

@@ -171,14 +171,15 @@ class TableDefinitions:
     ) -> Mapping[TableBucket, int] | None:
         """Return how many records of each bucket of a table, or of one partition, are not in the lake.
 
+        A table that was tiered before its tiering was switched off counts too: its lake table lacks what came later.
         What is written from now on until the drop is not among them, but the history of the table counts it.
         """
         table = await self._threads.storage(self._storage.table, path)
-        if not is_switched_on(table):
-            return {}
         what = str(path) if values is None else f"partition {partition_name(values)} of {path}"
         try:
             newest = await self._lake.newest(table)
+            if newest is None and not is_switched_on(table):
+                return {}
             untiered = await self._threads.storage(self._count_untiered, table, values, newest)
         except FlussTieringError as error:
             if drop_untiered:

@@ -50,7 +50,7 @@ def status_of_error(error: FlussTieringError) -> grpc.StatusCode:
 def trailing_metadata_of_error(error: FlussTieringError) -> tuple[tuple[str, str], ...]:
     """Return the trailing metadata that carries an error's code and, if it has one, the time to wait."""
     metadata = trailing_metadata_of(error.code)
-    if isinstance(error, NotActiveError):
+    if isinstance(error, NotActiveError) and error.active is not None:
         metadata = (*metadata, (ACTIVE_SERVER_KEY, error.active), _NO_RETRY)
     if isinstance(error, ThrottledError):
         metadata = (*metadata, (RETRY_AFTER_KEY, str(error.retry_after_ms)))

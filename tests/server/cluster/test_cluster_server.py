@@ -27,7 +27,7 @@ from fluss_tiering.api.fluss.v1.connection_pb2 import ApiVersionsResponse
 from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.app import choose_backend
@@ -341,7 +341,7 @@ def test_the_second_server_of_a_cluster_takes_over(
                 try:
                     return client.list_buckets([path])[path][0].log_end_offset == 0
                 except FlussTieringError as error:
-                    if error.code is not ErrorCode.UNAVAILABLE:
+                    if error.code not in SERVER_AWAY:
                         raise
                     return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from fluss_tiering.server.failover.standby import StandbyRole
 from fluss_tiering.server.rpc.listener import RpcListener
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.wire.errors import ACTIVE_SERVER_KEY, code_from_metadata
+from waiting import wait_until
 
 METHODS = [
     "/fluss_tiering.v1.LakeTiering/ListTieringRounds",
@@ -35,6 +37,14 @@ class Waiting(ServerThread):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.role = StandbyRole()
+        self.refused = 0
+        handler = self.role.handler
+
+        def counted(method: str) -> Any:
+            self.refused += 1
+            return handler(method)
+
+        self.role.handler = counted  # type: ignore[method-assign]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -81,7 +91,8 @@ def test_each_call_is_told_which_server_is_active(waiting: Waiting) -> None:  # 
         assert answered(waiting.target, method).details().startswith("this server waits, and there:77"), "as before"
         waiting.role.follow(None, "this server is about to take over")
         refused = answered(waiting.target, method)
-        assert code_from_metadata(refused.trailing_metadata()) is ErrorCode.UNAVAILABLE
+        assert code_from_metadata(refused.trailing_metadata()) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert ACTIVE_SERVER_KEY not in dict(refused.trailing_metadata())
         assert refused.details() == "no server is active: this server is about to take over; try again in a moment"
 
 
@@ -115,6 +126,28 @@ def test_a_client_with_several_addresses_finds_the_active_server(tmp_path: Path,
 
 
 @pytest.mark.system
+def test_a_client_waits_while_one_of_its_servers_takes_over(tmp_path: Path, waiting: Waiting) -> None:  # S28
+    waiting.role.follow(None, "this server is taking over")
+    with (
+        ServerThread(tmp_path / "active") as active,
+        TieringClient(f"127.0.0.1:1,{waiting.target}") as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        made = pool.submit(new_table, client)
+        wait_until(lambda: waiting.refused)
+        waiting.listener.serve(active.server._listener._switch.role)  # type: ignore[union-attr]
+        path = made.result(60).path
+        assert [each.path for each in client.list_tables()] == [path]
+    with TieringClient(f"127.0.0.1:1,{waiting.target}", timeout=2) as client:
+        waiting.listener.serve(waiting.role)
+        with pytest.raises(FlussTieringError) as refused:
+            client.list_tables()
+    assert "no server is active: this server is taking over" in refused.value.message, (
+        "and not that none can be reached"
+    )
+
+
+@pytest.mark.system
 def test_statuses_are_listed_by_forwarding(tmp_path: Path, waiting: Waiting) -> None:  # S28
     with ServerThread(tmp_path / "active") as active, TieringClient(active.target) as client:
         table = new_table(client, [1])
@@ -140,5 +173,10 @@ def test_statuses_are_listed_by_forwarding(tmp_path: Path, waiting: Waiting) -> 
 
 
 def test_the_error_travels_between_processes() -> None:
-    error = pickle.loads(pickle.dumps(NotActiveError("there:77")))
-    assert (type(error), error.code, error.active) == (NotActiveError, ErrorCode.NOT_LEADER_OR_FOLLOWER, "there:77")
+    for error in (NotActiveError("there:77"), NotActiveError(None, "it starts")):
+        same = pickle.loads(pickle.dumps(error))
+        assert (type(same), same.code, same.message) == (
+            NotActiveError,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            error.message,
+        )

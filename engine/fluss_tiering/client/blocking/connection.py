@@ -17,9 +17,9 @@ from fluss_tiering.client.fork import forked, require_own_process
 from fluss_tiering.client.secured_target import SecuredTarget
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.client.target import Target
-from fluss_tiering.client.throttling import Throttling
+from fluss_tiering.client.throttling import Tries
 from fluss_tiering.model.closing import Closing
-from fluss_tiering.model.errors import FlussTieringError, ThrottledError
+from fluss_tiering.model.errors import FlussTieringError
 
 ResultT = TypeVar("ResultT")
 T = TypeVar("T")
@@ -62,18 +62,13 @@ class Connection(Closing):
             self._channel.close()
 
     def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
-        throttling = Throttling(self._timeout)
-        left = self._channel.count
+        tries = Tries(self._channel, self._timeout)
         while True:
             try:
                 return call.read(call.method(self._stubs)(call.request, timeout=self._timeout))
             except grpc.RpcError as failed:
                 error = self._error_of(failed)
-            left -= 1
-            if isinstance(error, ThrottledError):
-                time.sleep(throttling.pause_s(error))
-            elif not self._channel.follow(error) or left <= 0:
-                raise error
+            time.sleep(tries.pause_s(error))
 
     def _list(self, call: UnaryCall[Any, Any, list[T]]) -> list[T]:
         entries: list[T] = []

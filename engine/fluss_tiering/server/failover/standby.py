@@ -77,9 +77,7 @@ class StandbyRole:
         yield b""  # makes the function a generator
 
     def _refuse(self) -> NoReturn:
-        if self._active is not None:
-            raise NotActiveError(self._active)
-        raise FlussTieringError(ErrorCode.UNAVAILABLE, f"no server is active: {self._reason}; try again in a moment")
+        raise NotActiveError(self._active, self._reason)
 
     async def _forward(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         given = dict(context.invocation_metadata() or ())
