@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long test-matrix airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist clean
+.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long verify test-matrix airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -86,32 +86,35 @@ test-fast: $(INSTALLED) $(CATALOG_JAR) ## The tests that need no JVM, Airflow, P
 test-long: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests that take minutes each
 	@$(BIN)/pytest -m long $(ARGS)
 
+verify: setup $(FLUSS_JARS) ## The tests of the verification programs, and short runs of them (ARGS="-m long" for their long runs)
+	@$(BIN)/pytest verification -m "not long" --numprocesses 2 $(ARGS)
+
 fluss-versions: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests of clusters, and what they show in docs/reference/fluss-versions.md
 	-@$(BIN)/pytest -m cluster --numprocesses 2 --junitxml=.cache/fluss-versions.xml $(ARGS)
 	@$(BIN)/python tools/fluss_versions.py .cache/fluss-versions.xml
 
 delete-readers: setup $(FLUSS_JARS) ## Which engine reads which deletes, and what was seen in docs/reference/delete-readers.md
-	-@$(BIN)/pytest tests/lake/deletes/test_delete_readers.py --junitxml=.cache/delete-readers.xml $(ARGS)
-	@$(BIN)/python tools/delete_readers.py .cache/delete-readers.xml
+	-@$(BIN)/pytest verification/delete_readers/test_delete_readers.py --junitxml=.cache/delete-readers.xml $(ARGS)
+	@PYTHONPATH=tools $(BIN)/python verification/delete_readers/delete_readers_page.py .cache/delete-readers.xml
 
 airflow-endings: setup ## Each way in which a run of the main DAG can end, and what was seen in docs/reference/ways-to-end.md
-	-@$(BIN)/pytest -m long tests/endings $(ARGS)
-	@$(BIN)/python tools/airflow_endings.py
+	-@$(BIN)/pytest -m long verification/endings $(ARGS)
+	@PYTHONPATH=tools $(BIN)/python verification/endings/endings_page.py
 
 mutate: setup ## Break a package in small ways and say which breaks no test notices (PACKAGE=server/leases)
 	@$(BIN)/python tools/mutate.py $(PACKAGE) $(ARGS)
 
 simulate: setup ## Tiering with crashes, lost and late messages on a virtual clock (ARGS="--rounds 10000 --seed 1")
-	@PYTHONPATH=tests $(BIN)/python -m simulation $(ARGS)
+	@PYTHONPATH=verification $(BIN)/python -m simulation $(ARGS)
 
 torture: setup ## Tables, histories and faults from seeds, judged by other readers (ARGS="--minutes 60 --seed 1")
-	@PYTHONPATH=tests:tools $(BIN)/python -m torture $(ARGS)
+	@PYTHONPATH=verification:tests:tools $(BIN)/python -m torture $(ARGS)
 
 test-matrix: setup ## A real round on each Spark, Iceberg, Java and Python that is here; writes docs/reference/compatibility.md
-	@PYTHONPATH=tools $(BIN)/python -m matrix $(ARGS)
+	@PYTHONPATH=verification:tools $(BIN)/python -m matrix $(ARGS)
 
 airflow-versions: setup ## The provider on each version of Airflow; writes docs/reference/airflow-versions.md (ARGS="--airflow 3.1")
-	@PYTHONPATH=tools $(BIN)/python tools/airflow_versions.py $(ARGS)
+	@PYTHONPATH=tools $(BIN)/python verification/airflow_versions.py $(ARGS)
 
 bench: setup ## Speed and memory, as ratios measured in one run
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -132,7 +135,7 @@ format: setup ## Rewrite the code in the project's style
 
 types: setup ## mypy --strict on the packages, the tools, the examples and the benchmarks
 	@$(BIN)/mypy
-	@$(BIN)/mypy tools
+	@$(BIN)/mypy tools verification/airflow_versions.py verification/matrix verification/endings/endings_page.py verification/delete_readers/delete_readers_page.py
 
 imports: setup ## Directions of imports
 	@$(BIN)/lint-imports

@@ -17,6 +17,7 @@ ROW: Final = re.compile(
 _HEADINGS: Final = re.compile(r"^\| # \| ([^|]+) \|.*\n\|---\|---\|.*$", re.MULTILINE)
 _CITED: Final = re.compile(r"\b[LSK]\d{1,2}\b|(?<=Fluss )#\d{4}\b")
 _NAMED_TESTS: Final = 3
+_TESTS: Final = ("tests", "verification")
 _PACKAGE: Final = Path("engine", "fluss_tiering")
 
 
@@ -52,7 +53,7 @@ def with_folded_columns(page: str) -> str:
 def citations(root: Path) -> Mapping[str, list[tuple[str, str]]]:
     """Number -> the tests that name it, as (file from the root, name)."""
     shown: dict[str, list[tuple[str, str]]] = {}
-    for path in sorted((root / "tests").rglob("test_*.py")):
+    for path in sorted(path for folder in _TESTS for path in (root / folder).rglob("test_*.py")):
         name = str(path.relative_to(root))
         for number, test in _cited_in(path.read_text()):
             if (name, test) not in shown.setdefault(number, []):

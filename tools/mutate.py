@@ -49,7 +49,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "server/failover": ["tests/server/failover"],
     "lake/iceberg": ["tests/lake/iceberg", "tests/lake/deletes", "tests/lake/by_position"],
     "lake/key_index": ["tests/lake/key_index"],
-    "spark/round": ["tests/spark/round", "tests/simulation/test_a_few_rounds.py"],
+    "spark/round": ["tests/spark/round"],
 }
 """The tests that judge each package, of which those are taken that need no process of their own."""
 
@@ -63,7 +63,6 @@ LEFT_OUT: Final = [
     "tests/lake/iceberg/test_metrics_as_iceberg_does.py",
     "tests/lake/iceberg/test_repair.py",
     "tests/lake/iceberg/pruning/test_bloom_filters.py::test_only_the_named_columns_have_filters",
-    "tests/lake/deletes/test_delete_readers.py",
     "tests/lake/deletes/test_deleted_rows.py",
     "tests/lake/by_position/test_positions_of_rounds.py::test_pieces_that_are_written_at_the_same_time_delete_rows_of_each_other",
     "tests/lake/iceberg/test_iceberg_commit.py::test_many_files_are_committed_by_manifests_in_the_order_of_their_pieces",
@@ -154,6 +153,7 @@ def prepare(root: Path, copy: Path, package: str, *, with_spark: bool = False) -
     changed = _mirror(root / "engine" / "fluss_tiering", copy / "fluss_tiering")
     changed |= _mirror(root / "tests", copy / "tests")
     changed |= _mirror(root / "tools", copy / "tools")
+    changed |= _mirror(root / "verification", copy / "verification")
     of_mutmut = _mutmut_settings(package, with_spark=with_spark)
     settings = (root / "pyproject.toml").read_text() + of_mutmut
     made_with = hashlib.sha256(of_mutmut.encode()).hexdigest()
@@ -174,7 +174,7 @@ def _mutmut_settings(package: str, *, with_spark: bool) -> str:
     settings = {
         "source_paths": ["fluss_tiering"],
         "only_mutate": [f"fluss_tiering/{package}/*"],
-        "also_copy": ["tools"],
+        "also_copy": ["tools", "verification"],
         "do_not_mutate_patterns": _TEXTS,
         "pytest_add_cli_args": [
             *("-m", f"not ({' or '.join(markers)})"),

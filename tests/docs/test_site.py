@@ -32,9 +32,8 @@ def test_links_of_the_pages_at_the_root_lead_to_files() -> None:
 
 
 def test_paths_that_the_pages_name_exist() -> None:
-    folders = [
-        ROOT / name for name in ("airflow_provider_fluss", "engine", "tests", "tools", "protos", "docs", "requirements")
-    ]
+    code = ("airflow_provider_fluss", "engine", "protos", "tests", "tools", "verification")
+    folders = [ROOT / name for name in (*code, "docs", "requirements")]
     paths = [path.relative_to(ROOT) for folder in folders for path in (folder, *folder.rglob("*"))]
     present = [f"/{path}/" if (ROOT / path).is_dir() else f"/{path}" for path in paths]
     pages = [ROOT / "CONTRIBUTING.md", *(DOCS / "explanation").glob("*.md"), *(DOCS / "decisions").glob("*.md")]

@@ -15,11 +15,11 @@ from simulation.world import World
 
 # With one seed; most planted defects are found within a hundred.
 _MOST_ROUNDS = 250
-_TESTS = Path(__file__).resolve().parents[1]
+_VERIFICATION = Path(__file__).resolve().parents[1]
 
 
 def command(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(_TESTS), "PYTHONHASHSEED": hash_seed}
+    environment = {**os.environ, "PYTHONPATH": str(_VERIFICATION), "PYTHONHASHSEED": hash_seed}
     return subprocess.run(
         [sys.executable, "-m", "simulation", *arguments],
         env=environment,

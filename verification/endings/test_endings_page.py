@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import endings_page
 import pytest
-
-import airflow_endings
 
 KEYED, LOG = "ways.keyed_0_0", "ways.log_0_1"
 TIERED = {"rows": 1000, "keys": 1000, "commits": 1}
@@ -31,7 +30,7 @@ def cells(folder: Path, **endings: dict) -> list[str]:
     for database, ending in endings.items():
         (folder / database).mkdir(exist_ok=True)
         (folder / database / "a.json").write_text(json.dumps(ending))
-    page = airflow_endings.page(airflow_endings.read(folder))
+    page = endings_page.page(endings_page.read(folder))
     (line,) = [each for each in page.splitlines() if each.startswith("| Nothing happens")]
     return [cell.strip() for cell in line.strip("|").split("|")]
 
@@ -80,4 +79,4 @@ def test_rows_or_commits_that_are_there_twice_are_told(tmp_path, lake):
 
 def test_a_folder_without_endings_is_refused(tmp_path):
     with pytest.raises(SystemExit, match="has no endings"):
-        airflow_endings.read(tmp_path)
+        endings_page.read(tmp_path)

@@ -1,6 +1,6 @@
 """`make delete-readers`: writes the page that says which engine reads which deletes, from the results of tests.
 
-The result is a JUnit file, which `pytest --junitxml=FILE tests/lake/deletes/test_delete_readers.py` writes.
+The result is a JUnit file, which `pytest --junitxml=FILE verification/delete_readers/test_delete_readers.py` writes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 from markdown_text import table
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "reference" / "delete-readers.md"
 KINDS: Final[dict[str, tuple[str, str]]] = {
     "v2-equality": ("2", "equality delete files"),
@@ -52,7 +52,7 @@ def read(path: Path) -> dict[tuple[str, str], str]:
             failed = case.find("failure") is not None or case.find("error") is not None
             answers[said["engine"] or "", said["kind"] or ""] = _FAILED if failed else said.get("answer") or ""
     if not answers:
-        sys.exit(f"error: {path} has no results of tests/lake/deletes/test_delete_readers.py")
+        sys.exit(f"error: {path} has no results of verification/delete_readers/test_delete_readers.py")
     return answers
 
 

@@ -184,7 +184,7 @@ def main() -> None:
         os.environ[JARS_VARIABLE] = ",".join(sys.argv[1:])
         try:
             with own_session("local[2]", conf) as spark:
-                versions["java"] = spark._jvm.System.getProperty("java.version")  # noqa: SLF001
+                versions["java"] = spark._jvm.System.getProperty("java.version")
                 for name, step in Round(client, spark, target).steps().items():
                     try:
                         step()

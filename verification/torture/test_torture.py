@@ -26,7 +26,7 @@ def command(*arguments: str, minutes: float) -> subprocess.CompletedProcess[str]
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    paths = (_ROOT / "tests", _ROOT / "tools")
+    paths = (_ROOT / each for each in ("verification", "tests", "tools"))
     return subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},

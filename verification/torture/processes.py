@@ -24,7 +24,7 @@ from torture.driver.fate import fate_of, kills_for_memory
 DISK_FULL: Final = "disk-full"
 """The file in the driver's folder that stands for a full disk."""
 _ANSWER_S: Final = 600.0
-_TESTS: Final = Path(__file__).resolve().parents[1]
+_ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 class DriverDiedError(Exception):
@@ -47,7 +47,7 @@ class DriverProcess:
         self._environment = {
             **os.environ,
             JARS_VARIABLE: ",".join(map(str, [*jars(), *more_jars])),
-            "PYTHONPATH": os.pathsep.join(str(each) for each in (_TESTS, _TESTS.parent / "tools")),
+            "PYTHONPATH": os.pathsep.join(str(_ROOT / each) for each in ("verification", "tests", "tools")),
             # The S3 server of tests takes no checksums behind the body.
             "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
             "TORTURE_DEFECT": defect or "",

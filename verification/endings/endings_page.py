@@ -1,7 +1,7 @@
 """`make airflow-endings`: writes the page that says how runs of the main DAG end, from what its tests have seen.
 
-The tests of `tests/endings` write a file for each way to end and each kind of database. Files of earlier runs count
-until their test runs again, so a part of the tests may be run by itself.
+The tests of this folder write a file for each way to end and each kind of database. Files of earlier runs count until
+their test runs again, so a part of the tests may be run by itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from markdown_text import table
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDER: Final = ROOT / ".cache" / "airflow-endings"
 PAGE: Final = ROOT / "docs" / "reference" / "ways-to-end.md"
 DATABASES: Final = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
@@ -89,7 +89,7 @@ def read(folder: Path) -> list[Way]:
         for ending in sorted(endings, key=lambda each: each["order"]):
             found.setdefault((ending["group"], ending["way"]), {})[database] = ending
     if not found:
-        sys.exit(f"error: {folder} has no endings; write them with `pytest -m long tests/endings`")
+        sys.exit(f"error: {folder} has no endings; write them with `pytest -m long verification/endings`")
     return [Way(group, what, endings) for (group, what), endings in found.items()]
 
 
