@@ -17,11 +17,10 @@ from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
-from fluss_tiering.storage.fluss.reading.bucket_scans import BucketScans
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
+from fluss_tiering.storage.fluss.reading.scan_session import BucketScans
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.rpc.client import FlussClient, ParallelCalls
 from fluss_tiering.storage.fluss.scans import ClusterScans
 
 ROWS: Final = 2_000_000

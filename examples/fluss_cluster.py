@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
+from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.handshake import Credentials
+from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 
 USER: Final = Credentials("admin", "admin-secret")
 """The only user whom the secure listener accepts."""

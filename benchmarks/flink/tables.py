@@ -13,18 +13,18 @@ import pyarrow as pa
 
 from benchmarks import rows
 from fluss_tiering.formats.bucketing import assign_buckets
+from fluss_tiering.formats.compacted.kv_batches import encode_kv_batch
 from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.log.batch import encode_log_batch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
+from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import latest_kv_snapshots
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
-from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_database, create_table, table
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.writing.kv_batch import encode_kv_batch
 
 PartT = TypeVar("PartT")
 

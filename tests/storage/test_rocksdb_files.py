@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from rocksdict import AccessType, Options, Rdict
 
+from fluss_tiering.storage.files import temporary_folder
 from fluss_tiering.storage.rocksdb_files import entries, table_files
-from fluss_tiering.storage.scratch import temporary_folder
 
 COUNT = 50_000
 

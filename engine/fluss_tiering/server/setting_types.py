@@ -15,7 +15,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.server.security.oidc.issuer import checked_url
 from fluss_tiering.server.store.database import checked_store_url
-from fluss_tiering.storage.fluss.rpc.address import ServerAddress
+from fluss_tiering.storage.fluss.rpc.call import ServerAddress
 
 _OBJECT: Final = 'expected a JSON object, for example {"type": "rest", "uri": "https://catalog"}'
 

@@ -36,7 +36,7 @@ from fluss_tiering.server.setting_types import (
 )
 from fluss_tiering.server.setting_words import expected
 from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES
-from fluss_tiering.storage.fluss.rpc.handshake import Credentials
+from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 
 _PREFIX: Final = "FLUSS_TIERING_"
 _MILLISECONDS: Final = "_ms"

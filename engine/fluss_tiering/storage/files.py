@@ -1,4 +1,4 @@
-"""Changes to files that survive a crash, and errors that name the file.
+"""Changes to files that survive a crash, errors that name the file, and temporary folders.
 
 To replace a file, a new one is written beside it, synced and renamed over it. A folder is synced after a name in it has
 changed. A reader therefore finds the old content or the new content, never a mixture.
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, Final, TypeVar
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -26,6 +27,8 @@ _FEW: Final = 8
 _SYNCS_AT_ONCE: Final = 32
 
 ItemT = TypeVar("ItemT")
+_SPARK_FOLDERS: Final = "SPARK_LOCAL_DIRS"
+"""The variable with the folders for a Spark worker's files. Spark deletes them if the worker is killed."""
 
 
 def corrupt(path: Path, found: str, expected: str, remedy: str) -> FlussTieringError:
@@ -159,3 +162,20 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise corrupt(path, f"holds a JSON {type(content).__name__}", "a JSON object", remedy)
     return content
+
+
+@contextmanager
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """Make a temporary folder, which is deleted at the end of the block.
+
+    Args:
+        purpose: The first part of the folder's name.
+
+    Raises:
+        FlussTieringError: STORAGE if the disk refuses.
+    """
+    parent = os.environ.get(_SPARK_FOLDERS, "").partition(",")[0] or gettempdir()
+    with reporting_os_errors("make a temporary folder in", Path(parent)):
+        folder = TemporaryDirectory(prefix=f"{purpose}-", dir=parent)
+    with folder as name:
+        yield Path(name)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 from fluss_tiering.model.table import StorageDescription, TableBucket, TableInfo
 from fluss_tiering.storage.data_dir import read_data_dir_id
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
-from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT
+from fluss_tiering.storage.fluss.table_formats import ICEBERG, LAKE_FORMAT
 from fluss_tiering.storage.protocol import SplitReader
 
 if TYPE_CHECKING:
     from fluss_tiering.client.security import ClientSecurity
     from fluss_tiering.storage.fluss.access import ClusterAccess
-    from fluss_tiering.storage.fluss.reading.bucket_scans import BucketScans
     from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
+    from fluss_tiering.storage.fluss.reading.scan_session import BucketScans
     from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 _FLUSS_KIND: Final = "fluss"
@@ -84,7 +84,7 @@ def open_bucket_scans(description: StorageDescription, access: ClusterAccess | N
     """
     if description.kind != _FLUSS_KIND:
         return None
-    from fluss_tiering.storage.fluss.reading.bucket_scans import BucketScans  # noqa: PLC0415 - see above
+    from fluss_tiering.storage.fluss.reading.scan_session import BucketScans  # noqa: PLC0415 - see above
 
     client, _ = _connected(description.bootstrap_servers, access or cluster_access(description))
     return BucketScans(client)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from fluss_tiering.formats.log.batch import LogBatch
 from fluss_tiering.formats.log.conditions import Condition
 from fluss_tiering.model.cluster import ClusterHealth
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
     KvSnapshot,
@@ -352,3 +352,11 @@ class SplitReader(Protocol):
                 STORAGE if its files cannot be read.
         """
         ...
+
+
+def without_primary_key(path: TablePath, what: str) -> FlussTieringError:
+    """Return TABLE_WITHOUT_PRIMARY_KEY, which says what the table does not have for that reason."""
+    return FlussTieringError(
+        ErrorCode.TABLE_WITHOUT_PRIMARY_KEY,
+        f"table {path} has no primary key and so no {what}: expected a primary-key table",
+    )

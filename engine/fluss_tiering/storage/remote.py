@@ -17,9 +17,7 @@ from fluss_tiering.formats.projection import Projection
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
-from fluss_tiering.storage.errors import rewording_corrupt_data
-from fluss_tiering.storage.retry_backoff import RetryBackoff
-from fluss_tiering.storage.timing import TimedDecoding
+from fluss_tiering.storage.reading import RetryBackoff, TimedDecoding, rewording_corrupt_data
 
 
 class SplitStreams(Protocol):

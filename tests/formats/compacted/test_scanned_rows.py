@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from fluss_tiering.formats.compacted.scanned_rows import stored_values
+from fluss_tiering.formats.compacted.kv_batches import stored_values
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 # As a server of Fluss 1.0 sent it for the rows (0, 'n0') and (256, 'n256').

@@ -11,13 +11,13 @@ from fluss_java_client import FlussJavaClient
 from fluss_support import USER, FlussCluster
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.storage.fluss.rpc.acls.rights import ResourceType, Right
-from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
+from fluss_tiering.storage.fluss.rpc.acls import ResourceType, Right
+from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.calls.tables import database_created_time
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
+from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 from waiting import wait_until
 
 TIERING: Final = Credentials("tiering", "planted-fluss-password")

@@ -23,8 +23,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.storage.fluss.access import PASSWORD_VARIABLE, USERNAME_VARIABLE
-from fluss_tiering.storage.fluss.rpc.acls.missing_acl import MissingAcl
-from fluss_tiering.storage.fluss.rpc.acls.rights import Use, needed_for
+from fluss_tiering.storage.fluss.rpc.acls import MissingAcl, Use, needed_for
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_database, create_table, table
 from waiting import WAIT_S, wait_until
 

@@ -24,8 +24,7 @@ from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.storage.fluss.access import ClusterAccess
-from fluss_tiering.storage.fluss.rpc.acls.missing_acl import MissingAcl
-from fluss_tiering.storage.fluss.rpc.acls.rights import Use, needed_for
+from fluss_tiering.storage.fluss.rpc.acls import MissingAcl, Use, needed_for
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_database, create_table
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.open import open_bucket_scans, open_split_reader

@@ -11,19 +11,19 @@ import pytest
 from fluss_tables import COLUMNS, rows, snapshot_behind, upsert
 from guarded_cluster import TIERING, Acl, GuardedCluster
 
+from fluss_tiering.formats.compacted.kv_batches import encode_kv_batch
 from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.log.batch import encode_log_batch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TablePath
-from fluss_tiering.storage.fluss.rpc.acls.rights import RIGHTS, Operation, ResourceType
+from fluss_tiering.storage.fluss.rpc.acls import RIGHTS, Operation, ResourceType
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call, ServerKind
-from fluss_tiering.storage.fluss.rpc.calls import health, kv_scan, kv_snapshots, lake, log, schemas, tables, writes
-from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
+from fluss_tiering.storage.fluss.rpc.calls import kv_scan, kv_snapshots, lake, log, tables, writes
+from fluss_tiering.storage.fluss.rpc.calls.cluster import cluster_health, metadata
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
-from fluss_tiering.storage.fluss.writing.kv_batch import encode_kv_batch
 
 DATABASE = "acl_calls"
 KEYED, LOGGED, DAYS, GONE = (TablePath(DATABASE, name) for name in ("keyed", "logged", "days", "gone"))
@@ -78,7 +78,7 @@ def samples(guarded: GuardedCluster) -> Mapping[ApiKey, Sample]:
         ApiKey.GET_DATABASE_INFO: Sample(tables.database_created_time(DATABASE), DATABASE),
         ApiKey.LIST_TABLES: Sample(tables.list_tables(DATABASE), str(KEYED), hides=lambda found: KEYED not in found),
         ApiKey.GET_TABLE_INFO: Sample(tables.table(KEYED), str(KEYED)),
-        ApiKey.GET_TABLE_SCHEMA: Sample(schemas.table_columns(KEYED, keyed.info.schema_id), str(KEYED)),
+        ApiKey.GET_TABLE_SCHEMA: Sample(tables.table_columns(KEYED, keyed.info.schema_id), str(KEYED)),
         ApiKey.LIST_PARTITION_INFOS: Sample(tables.list_partitions(DAYS), str(DAYS)),
         ApiKey.LIST_OFFSETS: Sample(log.log_offset(KEYED, bucket, log.OffsetType.LATEST), str(KEYED)),
         ApiKey.GET_LATEST_KV_SNAPSHOTS: Sample(kv_snapshots.latest_kv_snapshots(KEYED), str(KEYED)),
@@ -108,7 +108,7 @@ def samples(guarded: GuardedCluster) -> Mapping[ApiKey, Sample]:
         ApiKey.ALTER_TABLE: Sample(tables.alter_table(LOGGED, {"table.datalake.freshness": "5min"}), str(LOGGED)),
         ApiKey.DROP_TABLE: Sample(tables.drop_table(GONE, ignore_if_not_exists=True), str(GONE)),
         ApiKey.DROP_DATABASE: Sample(tables.drop_database("acl_gone", ignore_if_not_exists=True), "acl_gone"),
-        ApiKey.GET_CLUSTER_HEALTH: Sample(health.cluster_health()),
+        ApiKey.GET_CLUSTER_HEALTH: Sample(cluster_health()),
     }
     assert calls.keys() == set(ApiKey) - OF_THE_HANDSHAKE, "the handshake is made before there is a user"
     if guarded.cluster.version == "0.9.1":

@@ -28,8 +28,8 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
-from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
 from waiting import wait_until

@@ -17,9 +17,8 @@ from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
 from fluss_tiering.server.cluster import claims
 from fluss_tiering.server.cluster.claims import ClusterClaims
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
 from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_table, drop_table, table
-from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient, FlussClient
 from waiting import wait_until
 
 

@@ -23,10 +23,9 @@ from fluss_tiering.api.fluss.v1 import kv_scan_pb2 as fluss_pb
 from fluss_tiering.api.v1 import kv_scan_pb2 as pb
 from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanStub
 from fluss_tiering.client import TieringClient
-from fluss_tiering.formats.compacted.scanned_rows import stored_values
-from fluss_tiering.storage.fluss.rpc.address import ServerAddress
+from fluss_tiering.formats.compacted.kv_batches import stored_values
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
+from fluss_tiering.storage.fluss.rpc.call import Call, ServerAddress, ServerKind
 from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
 from fluss_tiering.storage.fluss.rpc.errors import FlussServerError
 from fluss_tiering.wire.errors import code_from_metadata

@@ -23,7 +23,7 @@ from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableIn
 from fluss_tiering.spark.round.pieces import PieceWork, StageJob
 from fluss_tiering.spark.round.plan import PlanLimits, plan_round
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
-from fluss_tiering.storage.fluss.cluster_link import ClusterLink
+from fluss_tiering.storage.fluss.access import ClusterLink
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.storage import FlussStorage
 

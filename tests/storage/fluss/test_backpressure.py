@@ -21,13 +21,11 @@ from fluss_tiering.api.fluss.v1.log_pb2 import PbPutKvRespForBucket, PutKvReques
 from fluss_tiering.api.fluss.v1.tables_pb2 import MetadataRequest, MetadataResponse
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.storage.fluss import writer
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.client import FlussClient, ParallelCalls
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
-from fluss_tiering.storage.fluss.writing import writer
-from fluss_tiering.storage.fluss.writing.backpressure import Backpressure
-from fluss_tiering.storage.fluss.writing.writer import ClusterWriter
+from fluss_tiering.storage.fluss.writer import Backpressure, ClusterWriter
 
 BUCKET = TableBucket(3, 0)
 OTHER = TableBucket(3, 1)

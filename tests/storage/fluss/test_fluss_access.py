@@ -15,7 +15,7 @@ from fluss_tiering.storage.fluss import access as access_module
 from fluss_tiering.storage.fluss.access import PASSWORD_VARIABLE, USERNAME_VARIABLE, ClusterAccess, hide_password
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.handshake import Credentials
+from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 from fluss_tiering.storage.open import cluster_access, open_split_reader
 
 CLUSTER = StorageDescription("fluss", "", "", "", "localhost:1")

@@ -24,10 +24,10 @@ from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
-from fluss_tiering.storage.fluss.bucket_counts import bucket_count
-from fluss_tiering.storage.fluss.cluster_link import ClusterLink
+from fluss_tiering.storage.fluss.access import ClusterLink
+from fluss_tiering.storage.fluss.partitions import bucket_count
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.calls.metadata import ClusterMetadata
+from fluss_tiering.storage.fluss.rpc.calls.cluster import ClusterMetadata
 from fluss_tiering.storage.fluss.rpc.calls.tables import Partition
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError

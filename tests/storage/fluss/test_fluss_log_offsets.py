@@ -4,12 +4,11 @@ from fluss_tables import append, descriptor, new_table, rows
 from fluss_support import FlussCluster
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor
-from fluss_tiering.storage.fluss.log_offsets import log_offsets
+from fluss_tiering.storage.fluss.buckets import log_offsets
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
+from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_partition, list_partitions
-from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.rpc.client import FlussClient, ParallelCalls
 from waiting import wait_until
 
 

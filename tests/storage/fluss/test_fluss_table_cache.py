@@ -13,7 +13,7 @@ from fluss_support import FlussCluster
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, WriteKind
-from fluss_tiering.storage.fluss.cluster_link import ClusterLink
+from fluss_tiering.storage.fluss.access import ClusterLink
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.storage import FlussStorage
 

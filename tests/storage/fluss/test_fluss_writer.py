@@ -20,6 +20,7 @@ from fluss_tiering.formats.log.batch import ChangeType
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.storage.fluss import writer
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
@@ -27,7 +28,6 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import drop_partition, list_pa
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError, UnknownBucketError
 from fluss_tiering.storage.fluss.storage import FlussStorage
-from fluss_tiering.storage.fluss.writing import writer
 from waiting import wait_until
 
 LOOKUPS = Path(__file__).parents[1] / "support" / "pyfluss_lookups.py"

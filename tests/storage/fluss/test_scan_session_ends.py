@@ -23,16 +23,14 @@ from fluss_scanning import (
 from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.storage import retry_backoff
-from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
+from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan, SessionKvScan
 from fluss_tiering.storage.fluss.reading import scan_session
-from fluss_tiering.storage.fluss.reading.bucket_scans import BucketScans
-from fluss_tiering.storage.fluss.reading.scan_session import ScanSession
+from fluss_tiering.storage.fluss.reading.scan_session import BucketScans, ScanSession
 from fluss_tiering.storage.fluss.rpc.calls.kv_scan import SessionRows, close_session
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError
-from fluss_tiering.storage.fluss.session_scan import SessionKvScan
 from fluss_tiering.storage.fluss.storage import FlussStorage
+from fluss_tiering.storage.reading import RetryBackoff
 from waiting import wait_until
 
 pytestmark = pytest.mark.fluss_versions("1.0")
@@ -188,13 +186,13 @@ def test_a_place_is_waited_for(  # K1, K2
         next(each)
     refusals = threading.Event()
 
-    def note(self: retry_backoff.RetryBackoff, error: FlussTieringError) -> None:
+    def note(self: RetryBackoff, error: FlussTieringError) -> None:
         assert error.code is ErrorCode.TOO_MANY_SCANNERS
         refusals.set()
         wait_after(self, error)
 
-    wait_after = retry_backoff.RetryBackoff.wait_after
-    monkeypatch.setattr(retry_backoff.RetryBackoff, "wait_after", note)
+    wait_after = RetryBackoff.wait_after
+    monkeypatch.setattr(RetryBackoff, "wait_after", note)
     with ThreadPoolExecutor(3) as tasks:
         waiting = [tasks.submit(lambda: names(BucketScans(fluss).open(table, bucket))) for _ in range(3)]
         wait_until(refusals.is_set)
@@ -205,7 +203,7 @@ def test_a_place_is_waited_for(  # K1, K2
     held.append(BucketScans(fluss).open(table, bucket))
     with refused(ErrorCode.TOO_MANY_SCANNERS, "per-bucket"):
         Scanning(storage, table)
-    monkeypatch.setattr(retry_backoff.RetryBackoff, "wait_after", lambda _, error: (_ for _ in ()).throw(error))
+    monkeypatch.setattr(RetryBackoff, "wait_after", lambda _, error: (_ for _ in ()).throw(error))
     with refused(ErrorCode.TOO_MANY_SCANNERS, "per-bucket"):
         BucketScans(fluss).open(table, bucket)
     for each in held:

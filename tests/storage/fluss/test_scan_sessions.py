@@ -30,8 +30,7 @@ from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, StorageDescription, TableBucket, TableDescriptor, WriteKind
 from fluss_tiering.storage.fluss.access import ClusterAccess
 from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
-from fluss_tiering.storage.fluss.reading.bucket_scans import BucketScans
-from fluss_tiering.storage.fluss.reading.scan_session import ScanSession
+from fluss_tiering.storage.fluss.reading.scan_session import BucketScans, ScanSession
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable

@@ -14,7 +14,7 @@ from refusals import refused
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.rpc.client import ParallelCalls
 from fluss_tiering.storage.fluss.table_cache import ClusterTableCache
 
 

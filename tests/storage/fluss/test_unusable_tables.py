@@ -16,8 +16,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, TableInfo, TablePath
 from fluss_tiering.server.tiering.options import LakeOptions
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.client import ParallelCalls
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
 from fluss_tiering.storage.fluss.rpc.table_json import columns_from_json, table_from_json, table_to_json
 from fluss_tiering.storage.fluss.table_cache import ClusterTableCache
 from fluss_tiering.wire.columns import column_from_pb, column_to_pb

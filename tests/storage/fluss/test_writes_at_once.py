@@ -11,8 +11,8 @@ from fluss_tables import COLUMNS, descriptor
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
-from fluss_tiering.storage.fluss.writing.writer import ClusterWriter
+from fluss_tiering.storage.fluss.rpc.client import ParallelCalls
+from fluss_tiering.storage.fluss.writer import ClusterWriter
 
 
 class Client:

@@ -10,12 +10,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 
 from fluss_tiering.api.fluss.v1.connection_pb2 import ApiVersionsResponse, ErrorResponse, PbApiVersion
-from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
-from fluss_tiering.storage.fluss.rpc.async_connection import AsyncFlussConnection
-from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
+from fluss_tiering.storage.fluss.rpc.call import ServerAddress
+from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient, FlussClient
+from fluss_tiering.storage.fluss.rpc.connection import AsyncFlussConnection, FlussConnection
 
 
 class Blocking:

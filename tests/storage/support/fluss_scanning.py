@@ -13,7 +13,7 @@ from fluss_support import FlussCluster
 from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
-from fluss_tiering.storage.fluss.cluster_link import ClusterLink
+from fluss_tiering.storage.fluss.access import ClusterLink
 from fluss_tiering.storage.fluss.reading import scan_session
 from fluss_tiering.storage.fluss.reading.scan_session import ScanSession
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey

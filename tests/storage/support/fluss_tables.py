@@ -12,19 +12,19 @@ from typing import Any, Final
 import pyarrow as pa
 
 from fluss_tiering.api.fluss.v1 import tables_pb2
+from fluss_tiering.formats.compacted.kv_batches import encode_kv_batch
 from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.log.batch import LogCompression, encode_log_batch
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TablePath
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
+from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata, path_to_pb
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import LatestKvSnapshot, latest_kv_snapshots
-from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata, path_to_pb
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, table
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable, table_to_json
-from fluss_tiering.storage.fluss.writing.kv_batch import encode_kv_batch
 from waiting import wait_until
 
 COLUMNS = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))

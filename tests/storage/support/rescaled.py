@@ -8,8 +8,8 @@ from typing import Any
 
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 
 class Rescaled(FlussClient):

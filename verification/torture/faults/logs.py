@@ -7,7 +7,7 @@ from pathlib import Path
 from fluss_tiering.formats.log.batch import read_header
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.storage.embedded.layout import log_folder, segment_file, table_folder
-from fluss_tiering.storage.embedded.log.segment_reader import list_segments
+from fluss_tiering.storage.embedded.segment_reader import list_segments
 
 
 def cut_first_batch(data_dir: Path, table: TableInfo) -> int:

@@ -16,7 +16,7 @@ from fluss_tiering.lake.key_index.run_file import write_sorted
 from fluss_tiering.lake.key_index.sorted_streams import in_order
 from fluss_tiering.lake.key_index.store import IndexStore
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.storage.scratch import temporary_folder
+from fluss_tiering.storage.files import temporary_folder
 
 DEFAULT_BUFFER_BYTES: Final = 64 << 20
 """How many bytes of entries are held in memory by default. Sorting them takes about twice as many."""

@@ -18,7 +18,7 @@ from fluss_tiering.server.lake.catalog import LakeCatalogProperties
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
+from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient
 from fluss_tiering.storage.fluss.storage import FlussStorage
 
 _DISCOVERY_INTERVAL_MS: Final = 2000

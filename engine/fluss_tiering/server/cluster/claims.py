@@ -21,9 +21,9 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringState, TieringStats
 from fluss_tiering.server.managers import Managers
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
 from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat
 from fluss_tiering.storage.fluss.rpc.calls.tables import table
+from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient
 
 _HEARTBEAT_S: Final = 25.0
 _GIVEN_UP_S: Final = 120.0

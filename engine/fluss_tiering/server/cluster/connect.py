@@ -13,12 +13,12 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.settings import ServerSettings
 from fluss_tiering.server.threads import ServerThreads
 from fluss_tiering.storage.data_dir import DataDir
-from fluss_tiering.storage.fluss.cluster_link import ClusterLink
+from fluss_tiering.storage.fluss.access import ClusterLink
 from fluss_tiering.storage.fluss.rpc.api_keys import SUPPORTED_VERSIONS, ApiKey
 from fluss_tiering.storage.fluss.rpc.call import ServerKind
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.connection_steps import api_versions
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.handshake import api_versions
 from fluss_tiering.storage.fluss.storage import FlussStorage
 
 _FIRST_TRY_S: Final = 1.0

@@ -26,10 +26,10 @@ from fluss_tiering.server.lake.merging import (
 )
 from fluss_tiering.server.managers import Managers, no_offsets_file
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.lake import commit_lake_snapshot, lake_snapshot, prepare_lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call
+from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.protocol import TableStorage
 

@@ -23,13 +23,13 @@ from fluss_tiering.server.cluster.locks import Locks
 from fluss_tiering.server.leases import turns
 from fluss_tiering.server.managers import Managers, require_leasable
 from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import (
     acquire_lease,
     drop_lease,
     kv_snapshot_files,
     release_lease,
 )
+from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient
 from fluss_tiering.storage.protocol import TableStorage
 
 _LONGER_MS: Final = 60_000

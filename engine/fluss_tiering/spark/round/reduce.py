@@ -23,8 +23,7 @@ from fluss_tiering.formats.micros import column_of
 from fluss_tiering.model.data_type import DataType
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.storage.files import reporting_os_errors
-from fluss_tiering.storage.scratch import temporary_folder
+from fluss_tiering.storage.files import reporting_os_errors, temporary_folder
 
 DEFAULT_BUFFER_BYTES: Final = 128 << 20
 """How many bytes of changes are held in memory by default."""

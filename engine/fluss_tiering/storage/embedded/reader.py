@@ -17,9 +17,9 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.embedded.layout import log_folder, partition_folder, table_folder
-from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
+from fluss_tiering.storage.embedded.segment_reader import stored_batches
 from fluss_tiering.storage.files import corrupt
-from fluss_tiering.storage.timing import TimedDecoding
+from fluss_tiering.storage.reading import TimedDecoding
 
 _CHUNK_BYTES: Final = 8 << 20
 
@@ -59,7 +59,7 @@ class EmbeddedSplitReader(TimedDecoding):
         """Yield the rows of a key range; see `SplitReader.read_kv_snapshot`."""
         # Loading compiled decoders and RocksDB takes a worker longer than reading a small piece of a log.
         from fluss_tiering.formats.compacted.row import decode_values  # noqa: PLC0415
-        from fluss_tiering.storage.embedded.kv.checkpoint import read_checkpoint  # noqa: PLC0415
+        from fluss_tiering.storage.embedded.kv.snapshots import read_checkpoint  # noqa: PLC0415
 
         folder = self._data_dir / snapshot.path
         for entries in read_checkpoint(folder, from_key, to_key, _CHUNK_BYTES):

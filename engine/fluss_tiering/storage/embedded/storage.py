@@ -26,13 +26,17 @@ from fluss_tiering.model.table import (
 )
 from fluss_tiering.storage.data_dir import DataDir
 from fluss_tiering.storage.embedded.catalog import Catalog, table_not_exist
-from fluss_tiering.storage.embedded.kv.checkpoint import read_checkpoint
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
-from fluss_tiering.storage.embedded.lake_offsets import is_offsets_file, write_offsets_file
-from fluss_tiering.storage.embedded.log.segment_reader import stored_batches
-from fluss_tiering.storage.embedded.log.segments import DEFAULT_SEGMENT_BYTES
+from fluss_tiering.storage.embedded.kv.snapshots import read_checkpoint
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, reporting_dropped
-from fluss_tiering.storage.embedded.table.log_tails import check_log_tails, log_tails
+from fluss_tiering.storage.embedded.segment_reader import stored_batches
+from fluss_tiering.storage.embedded.segments import DEFAULT_SEGMENT_BYTES
+from fluss_tiering.storage.embedded.table.lake_offsets import (
+    check_log_tails,
+    is_offsets_file,
+    log_tails,
+    write_offsets_file,
+)
 from fluss_tiering.storage.embedded.table.table import EmbeddedTable
 
 _KIND: Final = "embedded"

@@ -13,7 +13,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataTypeRoot, TableDescriptor, TableInfo
 from fluss_tiering.model.table_options import FIXED, LAKE_TABLE_PREFIX, MERGE_ENGINE, OWN_PREFIX, check_option_key
 from fluss_tiering.storage.lake_rules import check_key_precision, check_lake_rules
-from fluss_tiering.storage.log_compression import compression_of
+from fluss_tiering.storage.writes import compression_of
 
 _MAX_BUCKETS: Final = 1024
 MAX_PARTITIONS: Final = 1000

@@ -1,4 +1,7 @@
-"""The secrets for reading a cluster. The driver hands them to the executors, and no text shows them."""
+"""How a cluster is reached: the server's link to it, and the secrets for reading it.
+
+The driver hands the secrets to the executors, and no text shows them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.storage.fluss.rpc.handshake import Credentials
+from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 
 USERNAME_VARIABLE: Final = "FLUSS_TIERING_FLUSS_USERNAME"
 PASSWORD_VARIABLE: Final = "FLUSS_TIERING_FLUSS_PASSWORD"  # noqa: S105 - the name of a variable
@@ -75,3 +79,18 @@ def s3_from_environment(environment: Mapping[str, str] = os.environ) -> dict[str
     if "://" in (endpoint := s3.get("endpoint_override", "")):
         s3["scheme"], _, s3["endpoint_override"] = endpoint.partition("://")
     return s3
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLink:
+    """The addresses of a cluster and a client for it.
+
+    Attributes:
+        bootstrap_servers: HOST:PORT of some servers, separated by commas.
+        credentials: The user and the password for a listener that demands SASL.
+        client: The client that all threads of the server share.
+    """
+
+    bootstrap_servers: str
+    credentials: Credentials | None
+    client: FlussClient

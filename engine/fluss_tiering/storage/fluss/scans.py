@@ -17,22 +17,19 @@ from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.compacted.value_layout import PLAIN, ValueLayout
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
-from fluss_tiering.storage.errors import without_primary_key
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
-from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
+from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan, SessionKvScan
 from fluss_tiering.storage.fluss.reading.kv_changes import KvChanges
-from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader
+from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader, decode_stored, schema_ids
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.reading.scan_session import ScanSession
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
-from fluss_tiering.storage.fluss.reading.stored_values import decode_stored, schema_ids
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import acquire_lease, drop_lease
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
-from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
-from fluss_tiering.storage.fluss.session_scan import SessionKvScan
-from fluss_tiering.storage.fluss.supported import value_layout
+from fluss_tiering.storage.fluss.rpc.client import FlussClient, ParallelCalls
+from fluss_tiering.storage.fluss.table_formats import value_layout
+from fluss_tiering.storage.protocol import without_primary_key
 from fluss_tiering.storage.rocksdb_files import ENTRY_SCHEMA
 
 _LEASE_MS: Final = 60 * 60 * 1000

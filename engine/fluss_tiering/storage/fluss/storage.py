@@ -23,17 +23,14 @@ from fluss_tiering.model.table import (
     WriteKind,
     partition_name,
 )
-from fluss_tiering.storage.errors import without_primary_key
-from fluss_tiering.storage.fluss.access import s3_from_environment
+from fluss_tiering.storage.fluss.access import ClusterLink, s3_from_environment
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
-from fluss_tiering.storage.fluss.cluster_link import ClusterLink
 from fluss_tiering.storage.fluss.lake_offsets_files import is_offsets_file
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.rpc.call import ServerKind
-from fluss_tiering.storage.fluss.rpc.calls.health import cluster_health
+from fluss_tiering.storage.fluss.rpc.calls.cluster import cluster_health, metadata
 from fluss_tiering.storage.fluss.rpc.calls.lake import prepare_lake_snapshot
-from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.calls.tables import (
     alter_table,
     create_database,
@@ -44,12 +41,12 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import (
     list_databases,
     list_tables,
 )
-from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
+from fluss_tiering.storage.fluss.rpc.client import ParallelCalls
 from fluss_tiering.storage.fluss.scans import ClusterScans
 from fluss_tiering.storage.fluss.table_cache import ClusterTableCache, table_not_exist
-from fluss_tiering.storage.fluss.writing.writer import ClusterWriter
+from fluss_tiering.storage.fluss.writer import ClusterWriter
 from fluss_tiering.storage.lake_rules import check_lake_rules
-from fluss_tiering.storage.protocol import KvScan
+from fluss_tiering.storage.protocol import KvScan, without_primary_key
 
 _KIND: Final = "fluss"
 _DEFAULT_DATABASE: Final = "fluss"

@@ -11,10 +11,9 @@ from typing import Final
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.storage.fluss.rpc.calls.tables import list_databases, list_tables, table
-from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.client import FlussClient, ParallelCalls
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
-from fluss_tiering.storage.fluss.supported import check_tierable
+from fluss_tiering.storage.fluss.table_formats import check_tierable
 
 _FRESH_S: Final = 1.0
 """The age up to which a table counts as fresh."""

@@ -9,8 +9,8 @@ from refusals import refused
 from fluss_tiering.formats.log.batch import read_header
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket, WriteKind
-from fluss_tiering.storage.embedded.log.segment_recovery import scan_segment
-from fluss_tiering.storage.embedded.log.segments import SegmentedLog
+from fluss_tiering.storage.embedded.segment_reader import scan_segment
+from fluss_tiering.storage.embedded.segments import SegmentedLog
 
 ROWS_PER_BATCH = 5
 BATCHES = 3

@@ -24,7 +24,7 @@ from refusals import refused
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableDescriptor, WriteKind
-from fluss_tiering.storage import row_validation
+from fluss_tiering.storage import writes
 
 APPEND = WriteKind.APPEND
 ZSTD_FRAME = bytes.fromhex("28b52ffd")
@@ -168,7 +168,7 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path: Path,
 
 
 def test_a_write_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_validation, "_MAX_WRITE_BYTES", 1_000)
+    monkeypatch.setattr(writes, "_MAX_WRITE_BYTES", 1_000)
     with opened(tmp_path) as storage:
         storage.create_table(PATH, log_table())
         with refused(ErrorCode.INVALID_ROWS, "expected at most 1000", "write fewer at once"):

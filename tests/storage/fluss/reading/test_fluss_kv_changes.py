@@ -17,9 +17,9 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, TablePath
 from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
-from fluss_tiering.storage.fluss.primary_keys import encode_primary_keys
 from fluss_tiering.storage.fluss.reading import kv_changes
 from fluss_tiering.storage.fluss.reading.kv_changes import KvChanges
+from fluss_tiering.storage.fluss.table_formats import encode_primary_keys
 from fluss_tiering.storage.rocksdb_files import ENTRY_SCHEMA
 
 SCHEMA = arrow_schema(COLUMNS)

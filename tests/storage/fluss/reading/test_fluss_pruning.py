@@ -26,7 +26,7 @@ from fluss_tiering.spark.source.batches import spark_arrow_schema, spark_rows
 from fluss_tiering.spark.source.filters import can_evaluate, matching
 from fluss_tiering.spark.source.pruning import conditions_of
 from fluss_tiering.storage.fluss.reading import log_chunks
-from fluss_tiering.storage.fluss.reading.log_chunk import LogChunk
+from fluss_tiering.storage.fluss.reading.log_chunks import LogChunk
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.calls.log import fetch_log

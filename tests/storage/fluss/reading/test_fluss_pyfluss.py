@@ -21,8 +21,8 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.data_type import NESTED, Field
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescriptor
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
+from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
-from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from waiting import wait_until

@@ -11,7 +11,7 @@ from fluss_support import FlussCluster
 from fluss_tiering.formats.log.batch import ChangeType
 from fluss_tiering.model.table import StorageDescription, TableBucket, TablePath
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
-from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
+from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.open import open_split_reader
 from waiting import wait_until

@@ -8,7 +8,7 @@ from refusals import refused
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
-from fluss_tiering.storage.fluss.rpc.calls.schemas import table_columns
+from fluss_tiering.storage.fluss.rpc.calls.tables import table_columns
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from waiting import wait_until

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rocksdict import AccessType, BlockBasedOptions, DBCompressionType, Options, Rdict
 
-from fluss_tiering.storage.fluss.reading.split_keys import split_keys
-from fluss_tiering.storage.fluss.reading.table_file_index import keys_within
+from fluss_tiering.storage.fluss.reading.split_keys import keys_within, split_keys
 
 KEYS = [f"key-{number:06d}".encode() for number in range(20_000)]
 COMPRESSIONS = {

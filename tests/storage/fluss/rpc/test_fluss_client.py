@@ -17,15 +17,14 @@ from refusals import refused
 from fluss_support import USER, FlussCluster, FlussServer, Watchdog
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.storage.fluss.rpc.address import ServerAddress
-from fluss_tiering.storage.fluss.rpc.async_client import AsyncFlussClient
+from fluss_tiering.storage.fluss.rpc.call import ServerAddress
+from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, fetch_log, log_offset
-from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_database, drop_database, list_databases
-from fluss_tiering.storage.fluss.rpc.client import FlussClient
+from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient, FlussClient
+from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from waiting import wait_until
 

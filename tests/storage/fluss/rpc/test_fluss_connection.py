@@ -24,12 +24,11 @@ from fluss_tiering.api.fluss.v1.tables_pb2 import (
 )
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
+from fluss_tiering.storage.fluss.rpc.call import Call, ServerAddress, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import KvSnapshotFiles, kv_snapshot_files
+from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 SERVED = (ApiKey.LIST_TABLES, ApiKey.LIST_DATABASES, ApiKey.GET_METADATA)
 

@@ -6,8 +6,9 @@ from refusals import refused
 
 from fluss_tiering.api.fluss.v1.connection_pb2 import ApiVersionsResponse, ErrorResponse, PbApiVersion
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
+from fluss_tiering.storage.fluss.rpc.call import ServerAddress
+from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.frames import (
     MAX_REQUEST_BYTES,
@@ -15,7 +16,6 @@ from fluss_tiering.storage.fluss.rpc.frames import (
     encode_request,
     frame_length,
 )
-from fluss_tiering.storage.fluss.rpc.handshake import Credentials
 
 
 def test_a_request_is_framed_as_fluss_reads_it() -> None:

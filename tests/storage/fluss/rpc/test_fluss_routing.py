@@ -4,11 +4,11 @@ import pytest
 
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.storage.fluss.rpc.address import ServerAddress
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+from fluss_tiering.storage.fluss.rpc.call import ServerAddress
+from fluss_tiering.storage.fluss.rpc.calls.cluster import ClusterMetadata
 from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
-from fluss_tiering.storage.fluss.rpc.calls.metadata import ClusterMetadata
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.routing import Router, may_repeat
 

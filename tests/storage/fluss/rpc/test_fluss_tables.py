@@ -5,8 +5,8 @@ from refusals import refused
 from fluss_support import FlussCluster
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TablePath
+from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, fetch_log, log_offset
-from fluss_tiering.storage.fluss.rpc.calls.metadata import metadata
 from fluss_tiering.storage.fluss.rpc.calls.tables import (
     create_database,
     create_partition,

@@ -39,7 +39,7 @@ from fluss_tiering.lake.object_store import ExpiredCredentialsError
 from fluss_tiering.lake.protocol import LiveDataFile
 from fluss_tiering.lake.shared_folder import local_path
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.storage.scratch import temporary_folder
+from fluss_tiering.storage.files import temporary_folder
 
 logger = logging.getLogger(__name__)
 

@@ -23,9 +23,8 @@ from fluss_tiering.storage.embedded.kv.rocksdb import KvState, RocksDbMemory, Ro
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.kv.snapshots import CheckpointContent, KvSnapshots
 from fluss_tiering.storage.embedded.layout import ROCKSDB_FOLDER
-from fluss_tiering.storage.embedded.log.encoding import LogEncoding
-from fluss_tiering.storage.embedded.log.segment_reader import CORRUPT_LOG_REMEDY, stored_batches
-from fluss_tiering.storage.embedded.log.segments import SegmentedLog
+from fluss_tiering.storage.embedded.segment_reader import CORRUPT_LOG_REMEDY, stored_batches
+from fluss_tiering.storage.embedded.segments import LogEncoding, SegmentedLog
 from fluss_tiering.storage.files import corrupt
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from fluss_tiering.storage.embedded.layout import (
     partition_folder,
     partition_id_of,
 )
-from fluss_tiering.storage.embedded.log.segments import SegmentedLog
+from fluss_tiering.storage.embedded.segments import SegmentedLog
 from fluss_tiering.storage.embedded.table.bucket import KvBucket, LogBucket
 from fluss_tiering.storage.files import (
     DELETED_SUFFIX,

@@ -15,14 +15,13 @@ from fluss_tiering.formats.partitioning import PartitionValues, rows_by_partitio
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind, partition_name
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
-from fluss_tiering.storage.embedded.lake_offsets import OldOffsetsFiles
 from fluss_tiering.storage.embedded.table.bucket import KvBucket, LogBucket
 from fluss_tiering.storage.embedded.table.bucket_groups import BucketGroup, BucketGroups, write_log_ends
+from fluss_tiering.storage.embedded.table.lake_offsets import OldOffsetsFiles
 from fluss_tiering.storage.embedded.validation import MAX_PARTITIONS, check_partition_values
-from fluss_tiering.storage.errors import without_primary_key
 from fluss_tiering.storage.files import delete_folder, sync_each
-from fluss_tiering.storage.placement import place_by_key, place_evenly
-from fluss_tiering.storage.row_validation import conform_write
+from fluss_tiering.storage.protocol import without_primary_key
+from fluss_tiering.storage.writes import conform_write, place_by_key, place_evenly
 
 _MANY_BUCKETS: Final = 64
 

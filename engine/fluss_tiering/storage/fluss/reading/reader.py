@@ -14,16 +14,14 @@ from fluss_tiering.formats.log.conditions import BatchFilter, Condition
 from fluss_tiering.formats.log.decoding import decode_log_batches
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
-from fluss_tiering.storage.fluss.reading.log_chunk import LogChunk, naming_source
-from fluss_tiering.storage.fluss.reading.log_chunks import LogRange, log_chunks
+from fluss_tiering.storage.fluss.reading.log_chunks import LogChunk, LogRange, log_chunks, naming_source
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
 from fluss_tiering.storage.fluss.rpc.calls.log_filter import LogFilter, log_filter
-from fluss_tiering.storage.fluss.rpc.calls.schemas import field_ids
+from fluss_tiering.storage.fluss.rpc.calls.tables import field_ids
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.supported import statistics_columns, value_layout
-from fluss_tiering.storage.retry_backoff import UNAVAILABLE_TIMEOUT_S
-from fluss_tiering.storage.timing import TimedDecoding
+from fluss_tiering.storage.fluss.table_formats import statistics_columns, value_layout
+from fluss_tiering.storage.reading import UNAVAILABLE_TIMEOUT_S, TimedDecoding
 
 _CHUNK_BYTES = 8 << 20
 _DAMAGED: Final = frozenset({ErrorCode.CORRUPT_DATA, ErrorCode.UNSUPPORTED_VERSION})
@@ -125,8 +123,10 @@ class FlussSplitReader(TimedDecoding):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a key range; see `SplitReader.read_kv_snapshot`."""
         # Loading compiled decoders and RocksDB takes a worker longer than reading a small piece of a log.
-        from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader  # noqa: PLC0415
-        from fluss_tiering.storage.fluss.reading.stored_values import decode_stored  # noqa: PLC0415
+        from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import (  # noqa: PLC0415
+            KvSnapshotReader,
+            decode_stored,
+        )
 
         schemas, layout = SchemaHistory(self._client, table), value_layout(table)
         files = KvSnapshotReader(self._client, self._files, table.path, snapshot)

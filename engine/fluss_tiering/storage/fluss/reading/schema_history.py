@@ -15,9 +15,9 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, TableInfo
 from fluss_tiering.model.table_options import LOG_COMPRESSION
-from fluss_tiering.storage.fluss.rpc.calls.schemas import table_columns
+from fluss_tiering.storage.fluss.rpc.calls.tables import table_columns
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.supported import check_stored
+from fluss_tiering.storage.fluss.table_formats import check_stored
 
 _NO_WIDTH: Final = 1 << 31
 

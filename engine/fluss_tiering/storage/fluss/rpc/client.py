@@ -1,25 +1,29 @@
-"""The blocking client of a Fluss cluster, for executors."""
+"""The clients of a Fluss cluster: a blocking one for threads and executors, and one for the server's event loop."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from fluss_tiering.model.closing import Closing
-from fluss_tiering.storage.fluss.rpc.address import ServerAddress
-from fluss_tiering.storage.fluss.rpc.call import Call
-from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
-from fluss_tiering.storage.fluss.rpc.deadline import Deadline
+from fluss_tiering.model.closing import AsyncClosing, Closing
+from fluss_tiering.storage.fluss.rpc.call import Call, ServerAddress
+from fluss_tiering.storage.fluss.rpc.connection import AsyncFlussConnection, FlussConnection
+from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 from fluss_tiering.storage.fluss.rpc.errors import FlussServerError
-from fluss_tiering.storage.fluss.rpc.handshake import Credentials
-from fluss_tiering.storage.fluss.rpc.routing import RoutedCall, Router, may_repeat
+from fluss_tiering.storage.fluss.rpc.routing import Deadline, RoutedCall, Router, may_repeat
 
 ResultT = TypeVar("ResultT")
 
 BACK_OFF: Final = wait_random_exponential(multiplier=0.1, max=1.0)
 """The pause between two tries of a call, in seconds."""
+T = TypeVar("T")
+_THREADS: Final = 8
 
 
 class FlussClient(Closing):
@@ -111,3 +115,96 @@ class FlussClient(Closing):
                 return other
             self._connections[address] = made
         return made
+
+
+class AsyncFlussClient(AsyncClosing):
+    """Does what `FlussClient` does, with the same errors, in the event loop that it is used in."""
+
+    def __init__(self, bootstrap: str, *, credentials: Credentials | None = None, timeout: float = 30.0) -> None:
+        """Make a client. Arguments and errors are those of `FlussClient`."""
+        self._router = Router(ServerAddress.parse_list(bootstrap))
+        self._credentials = credentials
+        self._user = None if credentials is None else credentials.username
+        self._timeout = timeout
+        self._connections: dict[ServerAddress, AsyncFlussConnection] = {}
+        self._opening: dict[ServerAddress, asyncio.Lock] = {}
+
+    async def close(self) -> None:
+        """End all connections. Calls in flight fail."""
+        connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            await connection.close()
+
+    async def call(self, call: Call[Any, ResultT], *, within: float | None = None) -> ResultT:
+        """Send a call and return its result. Arguments and errors are those of `FlussClient.call`."""
+        deadline = Deadline.of(self._timeout if within is None else within)
+        tries = AsyncRetrying(
+            stop=stop_after_delay(deadline.seconds),
+            wait=BACK_OFF,
+            retry=retry_if_exception(lambda error: may_repeat(call, error)),
+            reraise=True,
+        )
+        try:
+            result: ResultT = await tries(self._once, call, deadline)
+        except FlussServerError as error:
+            raise error.of_user(self._user) from error.__cause__
+        return result
+
+    async def _once(self, call: Call[Any, ResultT], deadline: Deadline) -> ResultT:
+        steps = self._router.steps(call)
+        try:
+            sent = next(steps)
+            while True:
+                try:
+                    result = await self._send(sent, deadline)
+                except Exception as error:  # noqa: BLE001 - the steps know what to do about it
+                    sent = steps.throw(error)
+                else:
+                    sent = steps.send(result)
+        except StopIteration as end:
+            result_of_call: ResultT = end.value
+            return result_of_call
+
+    async def _send(self, sent: RoutedCall, deadline: Deadline) -> Any:  # noqa: ANN401 - the result type is the call's
+        connection = await self._connection(sent.address, deadline)
+        return await connection.call(sent.call, deadline.try_timeout(sent.call))
+
+    async def _connection(self, address: ServerAddress, deadline: Deadline) -> AsyncFlussConnection:
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            connection = self._connections.get(address)
+            if connection is None or not connection.usable:
+                connection = await AsyncFlussConnection.open(
+                    address, credentials=self._credentials, within=deadline.connect_timeout()
+                )
+                self._connections[address] = connection
+            return connection
+
+
+class ParallelCalls:
+    """A pool of threads that make calls. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="fluss-calls")
+
+    def each(self, function: Callable[[T], ResultT], items: Iterable[T]) -> list[ResultT]:
+        """Call a function for each item and return the results in the items' order.
+
+        The first error is raised when all of the calls have ended.
+        """
+        items = list(items)
+        if len(items) <= 1:
+            return [function(item) for item in items]
+        futures = [self._threads.submit(function, item) for item in items]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return [future.result() for future in futures]
+
+    def later(self, function: Callable[[], object]) -> None:
+        """Call a function soon without waiting for its result. Do nothing once the pool is closed."""
+        with suppress(RuntimeError):
+            self._threads.submit(function)
+
+    def close(self) -> None:
+        """End the threads when their calls have ended."""
+        self._threads.shutdown()

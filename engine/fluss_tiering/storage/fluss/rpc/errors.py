@@ -8,7 +8,7 @@ from enum import IntEnum, unique
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.storage.fluss.rpc.acls.missing_acl import MissingAcl
+from fluss_tiering.storage.fluss.rpc.acls import MissingAcl
 
 
 @unique

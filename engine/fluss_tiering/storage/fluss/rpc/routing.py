@@ -1,4 +1,4 @@
-"""Which server of a cluster a call goes to.
+"""Which server of a cluster a call goes to, and how long a try may take.
 
 There is no I/O here: the blocking and the asyncio client use the same code.
 """
@@ -6,17 +6,16 @@ There is no I/O here: the blocking and the asyncio client use the same code.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.storage.fluss.rpc.acls.missing_acl import MissingAcl
-from fluss_tiering.storage.fluss.rpc.acls.rights import DESCRIBE_TABLE
-from fluss_tiering.storage.fluss.rpc.address import ServerAddress
-from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call, ServerKind
-from fluss_tiering.storage.fluss.rpc.calls.metadata import ClusterMetadata, metadata
+from fluss_tiering.storage.fluss.rpc.acls import DESCRIBE_TABLE, MissingAcl
+from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call, ServerAddress, ServerKind
+from fluss_tiering.storage.fluss.rpc.calls.cluster import ClusterMetadata, metadata
 from fluss_tiering.storage.fluss.rpc.errors import (
     STALE_METADATA,
     FlussConnectionError,
@@ -29,6 +28,11 @@ ResultT = TypeVar("ResultT")
 
 _MAX_LEADERS: Final = 100_000
 """When more leaders are known, all are forgotten and asked for again, since dropped tables are among them."""
+_MAX_CONNECT_S: Final = 10.0
+_TRIES: Final = 3
+"""The time of a call is divided by this number of tries, so that a server that hangs is left for another one."""
+_LAST_TRY_S: Final = 0.05
+"""The least time that a try gets, even when the deadline has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +199,35 @@ def _nobody(call: Call[Any, Any]) -> FlussServerError:
         case BucketLeader(path=path, bucket=bucket):
             return without_leader(path, bucket)
     return FlussServerError(FlussError.LEADER_NOT_AVAILABLE_EXCEPTION, why, what)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The time by which one call must be answered.
+
+    Attributes:
+        seconds: The time that the call may take in all.
+        at: The deadline on the monotonic clock.
+    """
+
+    seconds: float
+    at: float
+
+    @classmethod
+    def of(cls, seconds: float) -> Self:
+        """Return the deadline that is this many seconds from now."""
+        return cls(seconds, time.monotonic() + seconds)
+
+    def connect_timeout(self) -> float:
+        """Return how many seconds connecting and the handshake may take."""
+        return min(self._left(), _MAX_CONNECT_S, self.seconds / _TRIES)
+
+    def try_timeout(self, call: Call[Any, Any]) -> float:
+        """Return how many seconds one try of a call may take.
+
+        A call that must not be repeated has one try, which gets all the time that is left.
+        """
+        return min(self._left(), self.seconds / _TRIES) if call.repeatable else self._left()
+
+    def _left(self) -> float:
+        return max(self.at - time.monotonic(), _LAST_TRY_S)

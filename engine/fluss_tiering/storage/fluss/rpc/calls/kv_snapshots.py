@@ -9,7 +9,7 @@ from fluss_tiering.api.fluss.v1 import kv_snapshots_pb2
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind, command
-from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
+from fluss_tiering.storage.fluss.rpc.calls.cluster import path_to_pb
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
-from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
+from fluss_tiering.storage.fluss.rpc.calls.cluster import path_to_pb
 from fluss_tiering.storage.fluss.rpc.errors import FlussServerError, raise_for
 
 KEEP_ALL_SNAPSHOTS: Final = -1

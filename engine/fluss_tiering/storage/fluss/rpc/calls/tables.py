@@ -1,21 +1,28 @@
-"""Calls for the databases, tables and partitions of a cluster."""
+"""Calls for the databases, tables, schemas and partitions of a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from fluss_tiering.api.fluss.v1 import tables_pb2
-from fluss_tiering.model.table import TableDescriptor, TablePath, partition_name
+from fluss_tiering.model.table import Column, TableDescriptor, TablePath, partition_name
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind, command
-from fluss_tiering.storage.fluss.rpc.calls.metadata import path_to_pb
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable, table_from_json, table_to_json
+from fluss_tiering.storage.fluss.rpc.calls.cluster import path_to_pb
+from fluss_tiering.storage.fluss.rpc.table_json import (
+    ClusterTable,
+    columns_from_json,
+    field_ids_from_json,
+    table_from_json,
+    table_to_json,
+)
 
 _SET: Final = 0
 _DELETE: Final = 1
 """What is done with an option (`AlterConfigOpType`)."""
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,4 +260,35 @@ def _partition(info: tables_pb2.PbPartitionInfo) -> Partition:
 def _spec(values: Mapping[str, str]) -> tables_pb2.PbPartitionSpec:
     return tables_pb2.PbPartitionSpec(
         partition_key_values=[tables_pb2.PbKeyValue(key=key, value=value) for key, value in values.items()]
+    )
+
+
+def table_columns(path: TablePath, schema_id: int) -> Call[tables_pb2.GetTableSchemaResponse, tuple[Column, ...]]:
+    """Ask for the columns of a table under one of its schemas.
+
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST if there is no such table; SCHEMA_NOT_EXIST if it has no such schema;
+            INVALID_TABLE if a column has a type that is not supported here.
+    """
+    return _of_schema(path, schema_id, lambda text: columns_from_json(text, path))
+
+
+def field_ids(path: TablePath, schema_id: int) -> Call[tables_pb2.GetTableSchemaResponse, dict[str, int]]:
+    """Ask for the field id of each column of a table under one of its schemas; columns without an id are left out.
+
+    Raises:
+        FlussTieringError: TABLE_NOT_EXIST if there is no such table; SCHEMA_NOT_EXIST if it has no such schema.
+    """
+    return _of_schema(path, schema_id, lambda text: field_ids_from_json(text, path))
+
+
+def _of_schema(
+    path: TablePath, schema_id: int, read: Callable[[bytes], ResultT]
+) -> Call[tables_pb2.GetTableSchemaResponse, ResultT]:
+    return Call(
+        ApiKey.GET_TABLE_SCHEMA,
+        tables_pb2.GetTableSchemaRequest(table_path=path_to_pb(path), schema_id=schema_id),
+        tables_pb2.GetTableSchemaResponse,
+        lambda response: read(response.schema_json),
+        ServerKind.ANY,
     )

@@ -9,22 +9,30 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
+from fluss_tiering.formats.chunks import parts_of
+from fluss_tiering.formats.log.batch import ChangeTypes, LogCompression, encode_log_batch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
 from fluss_tiering.plural import counted
 from fluss_tiering.storage.embedded.layout import segment_file
-from fluss_tiering.storage.embedded.log.segment_reader import CORRUPT_LOG_REMEDY, list_segments
-from fluss_tiering.storage.embedded.log.segment_recovery import scan_segment
+from fluss_tiering.storage.embedded.segment_reader import CORRUPT_LOG_REMEDY, list_segments, scan_segment
 from fluss_tiering.storage.files import corrupt, reporting_os_errors, sync_directory
+from fluss_tiering.storage.writes import compression_of
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_SEGMENT_BYTES: Final = 128 * 1024 * 1024
+_BATCH_ROWS: Final = 65_536
+_BATCH_BYTES: Final = 8 << 20
+"""The size of a batch before compression. One with rows of different sizes has twice as much at most."""
 
 
 @dataclass(slots=True)
@@ -202,3 +210,33 @@ def _cut(path: Path, size: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEncoding:
+    """How the batches of one table are written."""
+
+    schema_id: int
+    compression: LogCompression
+
+    @classmethod
+    def of(cls, info: TableInfo) -> LogEncoding:
+        """Return the encoding that the table's descriptor asks for."""
+        return cls(info.schema_id, compression_of(info.descriptor))
+
+    def batches(
+        self, records: pa.RecordBatch, change_types: ChangeTypes | None, base_offset: int, commit_timestamp: int
+    ) -> Iterator[bytes]:
+        """Yield consecutive batches that hold the records from `base_offset` on."""
+        start = 0
+        for part in parts_of(records, _BATCH_BYTES, _BATCH_ROWS):
+            end = start + part.num_rows
+            yield encode_log_batch(
+                base_offset + start,
+                commit_timestamp,
+                part,
+                schema_id=self.schema_id,
+                change_types=None if change_types is None else change_types[start:end],
+                compression=self.compression,
+            )
+            start = end

@@ -1,6 +1,7 @@
-"""Reading a bucket's segment files by mapping them into memory, also while the server appends to them.
+"""Reading a bucket's segment files by mapping them into memory, and checking the newest one after a crash.
 
-This is safe because acknowledged bytes never change, and bytes after the range that a caller names are not read.
+The server may append to a file while it is read. This is safe because acknowledged bytes never change, and bytes after
+the range that a caller names are not read.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.formats.log.batch import LogBatch, LogBatchHeader, read_header
+from fluss_tiering.formats.log.batch import LogBatch, LogBatchHeader, check_crc, read_header
 from fluss_tiering.formats.log.decoding import decode_log_batch
-from fluss_tiering.formats.log.scan import seek_batch
+from fluss_tiering.formats.log.scan import find_whole_batch, seek_batch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.embedded.layout import base_offset_of, segment_file
-from fluss_tiering.storage.errors import rewording_corrupt_data
 from fluss_tiering.storage.files import corrupt, reporting_os_errors
+from fluss_tiering.storage.reading import rewording_corrupt_data
 
 CORRUPT_LOG_REMEDY: Final = "restore the file from a backup, or drop the table and load it again"
 _DROPPED_BYTES: Final = 16 << 20
@@ -155,3 +156,63 @@ def _out_of_range(folder: Path, start_offset: int, end_offset: int) -> FlussTier
         f"the log in {folder} does not hold the offsets {start_offset} to {end_offset}: expected a range between its "
         "start and its acknowledged end; ask for the bucket's offsets again",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedSegment:
+    """The whole batches at the start of a segment. What follows them is a torn tail.
+
+    Attributes:
+        size: The number of bytes that they take.
+        end_offset: The offset after them.
+        commit_timestamp: The commit time of the last one in milliseconds, or None if there is none.
+    """
+
+    size: int
+    end_offset: int
+    commit_timestamp: int | None
+
+
+def scan_segment(path: Path, base_offset: int) -> ScannedSegment:
+    """Check every batch of a segment.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if there is damage other than a torn tail.
+    """
+    segment = map_segment(path)
+    position, offset, timestamp = 0, base_offset, None
+    with naming_segment(path):
+        while (header := _whole_batch(segment, position)) is not None:
+            if header.base_offset != offset:
+                raise missing_batch(header, position, offset)
+            position += header.size
+            offset, timestamp = header.next_offset, header.commit_timestamp
+    survivor = find_whole_batch(segment, position, offset)
+    if survivor is not None:
+        raise corrupt(
+            path,
+            f"is damaged from position {position} on, and a whole batch follows at position {survivor}",
+            f"the batch of offset {offset} at position {position}",
+            CORRUPT_LOG_REMEDY,
+        )
+    return ScannedSegment(position, offset, timestamp)
+
+
+def _whole_batch(segment: memoryview, position: int) -> LogBatchHeader | None:
+    """Return the header of the batch at a position if its checksum is right; None if a torn tail begins there."""
+    try:
+        header = read_header(segment, position)
+    except FlussTieringError:
+        tail = bytes(segment[position:])
+        if tail.count(0) == len(tail):
+            return None
+        raise
+    if header is None:
+        return None
+    try:
+        check_crc(segment, position, header)
+    except FlussTieringError:
+        if position + header.size == len(segment):
+            return None
+        raise
+    return header

@@ -1,4 +1,4 @@
-"""The right that each call needs on a Fluss cluster with ACLs (`authorizer.enabled`).
+"""The rights that calls need on a cluster with ACLs (`authorizer.enabled`), and the ACL that a refused user lacks.
 
 The source is what Fluss's servers check before they answer: `CoordinatorService`, `TabletService` and `RpcServiceBase`
 of 0.9.1 and 1.0. `make docs` makes the page about rights from this file.
@@ -6,12 +6,25 @@ of 0.9.1 and 1.0. `make docs` makes the page about rights from this file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
+
+_UNGUARDED: Final = "Whoever may connect to the coordinator may make this call."
+_OF_A_PRINCIPAL: Final = re.compile(
+    r"Principal FlussPrincipal\{name='(?P<name>.*)', type='(?P<type>.*)'\} have no authorization to operate "
+    r"(?P<operation>\w+) on resource Resource\{type=(?P<resource_type>\w+), name='(?P<resource>.*)'\}"
+)
+"""What `AbstractAuthorizer` says."""
+_OF_A_BUCKET: Final = re.compile(
+    r"No permission to (?P<operation>\w+) table (?P<table>\S+) in database (?P<database>\S+)"
+)
+"""What `TabletService` says of one bucket of several, without a principal."""
+_ANYBODY: Final = "User:NAME"
 
 
 class Operation(StrEnum):
@@ -92,7 +105,6 @@ _READ: Final = Right(Operation.READ, ResourceType.TABLE)
 _WRITE: Final = Right(Operation.WRITE, ResourceType.TABLE)
 _ALTER: Final = Right(Operation.ALTER, ResourceType.TABLE)
 _DROP: Final = Right(Operation.DROP, ResourceType.TABLE)
-_UNGUARDED: Final = "Whoever may connect to the coordinator may make this call."
 
 RIGHTS: Final[Mapping[ApiKey, CallRight]] = {
     ApiKey.API_VERSIONS: CallRight("learn which calls a server serves", _ALL, None),
@@ -165,3 +177,62 @@ def needed_for(uses: Collection[Use]) -> list[Right]:
             for other in wanted
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MissingAcl:
+    """An ACL that is missing.
+
+    Attributes:
+        operation: The operation, for example READ.
+        resource_type: The kind of the resource: CLUSTER, DATABASE or TABLE.
+        resource: The name of the database or the table; Fluss's own name for the cluster.
+        principal: The type and the name of who was refused, such as `User:tiering`; None if it is not known.
+    """
+
+    operation: str
+    resource_type: str
+    resource: str
+    principal: str | None = None
+
+    @classmethod
+    def read(cls, message: str) -> Self | None:
+        """Read it from the message of an AUTHORIZATION_EXCEPTION; None if the message is of another form.
+
+        Authorizers of others, which a cluster may load, have messages of their own.
+        """
+        if found := _OF_A_PRINCIPAL.search(message):
+            principal = f"{found['type']}:{found['name']}"
+            return cls(found["operation"], found["resource_type"], found["resource"], principal)
+        if found := _OF_A_BUCKET.search(message):
+            return cls(found["operation"], ResourceType.TABLE, f"{found['database']}.{found['table']}")
+        return None
+
+    @classmethod
+    def of(cls, right: Right, resource: str) -> Self:
+        """Return the one for a right on this resource, whose absence shows in an answer that leaves something out."""
+        return cls(right.operation, right.resource_type, resource)
+
+    def of_user(self, user: str) -> Self:
+        """Return the same with this user of SASL/PLAIN as the principal, unless Fluss named one."""
+        return self if self.principal else replace(self, principal=f"User:{user}")
+
+    def text(self) -> str:
+        """Return a sentence that says what is missing, and how to add it."""
+        on = self.resource_type if self._is_cluster else f"{self.resource_type} {self.resource}"
+        return (
+            f"the Fluss cluster refuses {self.principal or 'this user'} {self.operation} on {on}; add the missing ACL, "
+            f"for example in Flink SQL with a catalog of the cluster: {self.statement()}"
+        )
+
+    def statement(self) -> str:
+        """Return the call of Fluss's procedure for Flink SQL that adds the ACL."""
+        resource = "cluster" if self._is_cluster else f"cluster.{self.resource}"
+        return (
+            f"CALL sys.add_acl(resource => '{resource}', permission => 'ALLOW', "
+            f"principal => '{self.principal or _ANYBODY}', operation => '{self.operation}')"
+        )
+
+    @property
+    def _is_cluster(self) -> bool:
+        return self.resource_type == ResourceType.CLUSTER

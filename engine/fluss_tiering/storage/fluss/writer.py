@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -12,28 +13,22 @@ import pyarrow as pa
 from tenacity import Retrying, retry_if_exception, stop_after_delay
 
 from fluss_tiering.formats.chunks import parts_of
+from fluss_tiering.formats.compacted.kv_batches import encode_kv_batch
 from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.log.batch import encode_log_batch
 from fluss_tiering.formats.partitioning import rows_by_partition
 from fluss_tiering.formats.schema import arrow_type
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
-from fluss_tiering.storage.fluss.bucket_counts import bucket_count
-from fluss_tiering.storage.fluss.partitions import KnownPartitions
-from fluss_tiering.storage.fluss.primary_keys import encode_primary_keys
+from fluss_tiering.storage.fluss.partitions import KnownPartitions, bucket_count
 from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.calls.tables import Partition
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
-from fluss_tiering.storage.fluss.rpc.client import BACK_OFF, FlussClient
+from fluss_tiering.storage.fluss.rpc.client import BACK_OFF, FlussClient, ParallelCalls
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError, UnknownBucketError
-from fluss_tiering.storage.fluss.rpc.parallel import ParallelCalls
-from fluss_tiering.storage.fluss.supported import ICEBERG, LAKE_FORMAT, check_stored
-from fluss_tiering.storage.fluss.writing.backpressure import Backpressure
-from fluss_tiering.storage.fluss.writing.kv_batch import encode_kv_batch
-from fluss_tiering.storage.log_compression import compression_of
-from fluss_tiering.storage.placement import place_by_key, place_evenly
-from fluss_tiering.storage.row_validation import conform_write
+from fluss_tiering.storage.fluss.table_formats import ICEBERG, LAKE_FORMAT, check_stored, encode_primary_keys
+from fluss_tiering.storage.writes import compression_of, conform_write, place_by_key, place_evenly
 
 ResultT = TypeVar("ResultT")
 
@@ -48,6 +43,9 @@ _EARLY_S: Final = 10.0
 
 _OTHER_PARTITIONS: Final = frozenset({FlussError.PARTITION_NOT_EXISTS, FlussError.INVALID_BUCKET_ROUTING})
 """The errors of a write to partitions as they were before."""
+_LONGEST_PAUSE_S: Final = 3.0
+_GIVE_UP_S: Final = 20.0
+"""How long a write is repeated that the leader refuses. Clients of the tiering server wait for 30 s by default."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,3 +223,58 @@ def _check_format(table: TableInfo) -> None:
             f"the rows of table {table.path} are bucketed for {lake_format or 'no lake'}: expected {LAKE_FORMAT}="
             f"{ICEBERG}; write them with a client of Fluss",
         )
+
+
+class Backpressure:
+    """The pauses before the next write to each bucket. It allows concurrent calls.
+
+    Args:
+        monotonic: The clock, in seconds.
+        closed: An event that ends all pauses, set when the storage is closed.
+    """
+
+    def __init__(
+        self, *, monotonic: Callable[[], float] = time.monotonic, closed: threading.Event | None = None
+    ) -> None:
+        self._monotonic = monotonic
+        self._closed = closed or threading.Event()
+        self._not_before: dict[TableBucket, float] = {}
+
+    def write(self, bucket: TableBucket, send: Callable[[], ResultT]) -> ResultT:
+        """Send a write when the bucket may be written to, again while the leader refuses it, and return its result.
+
+        Raises:
+            FlussServerError: STORAGE_BACKPRESSURE_EXCEPTION if the leader has refused the write for 20 s; the errors of
+                `send`.
+            FlussTieringError: UNAVAILABLE if the storage is closed meanwhile.
+        """
+        give_up_at = self._monotonic() + _GIVE_UP_S
+        while True:
+            self._wait(bucket)
+            try:
+                return send()
+            except FlussServerError as error:
+                if error.fluss_error is not FlussError.STORAGE_BACKPRESSURE_EXCEPTION:
+                    raise
+                self.report(bucket, 1.0)
+                if self._monotonic() >= give_up_at:
+                    raise
+
+    def report(self, bucket: TableBucket, pressure: float) -> None:
+        """Set how long the next write to a bucket waits, by what its leader said after the last one (0 to 1)."""
+        pause = _LONGEST_PAUSE_S * min(pressure, 1.0) ** 2
+        if pressure > 0:
+            self._not_before[bucket] = self._monotonic() + pause
+        else:
+            self._not_before.pop(bucket, None)
+
+    def close(self) -> None:
+        """End all pauses. Their writes fail."""
+        self._closed.set()
+
+    def _wait(self, bucket: TableBucket) -> None:
+        pause = self._not_before.get(bucket, 0.0) - self._monotonic()
+        if pause > 0 and self._closed.wait(pause):
+            raise FlussTieringError(
+                ErrorCode.UNAVAILABLE, f"the storage was closed before {bucket} was written to: write the rows again"
+            )

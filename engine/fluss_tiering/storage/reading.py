@@ -1,10 +1,12 @@
-"""Waiting for a server that is away, with growing pauses."""
+"""What the readers of all storages share: waiting for a server, the time of decoding, and the texts of damage."""
 
 from __future__ import annotations
 
 import random
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -57,3 +59,54 @@ class RetryBackoff:
         # A random part of the pause, from half of it to all of it, spreads the callers out.
         if self._stopped.wait(random.uniform(pause / 2, pause)):  # noqa: S311
             raise error
+
+
+class DecodeTimer:
+    """Adds up the time of the blocks that turn stored bytes into rows.
+
+    A mapped file is read in these blocks too.
+
+    Attributes:
+        seconds: The time spent so far.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Add the block's time."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
+class TimedDecoding:
+    """The base of split readers: it measures the time that their decoding takes."""
+
+    def __init__(self) -> None:
+        self._decoding = DecodeTimer()
+
+    @property
+    def decode_seconds(self) -> float:
+        """The time spent so far on turning stored bytes into rows; see `SplitReader`."""
+        return self._decoding.seconds
+
+
+@contextmanager
+def rewording_corrupt_data(reword: Callable[[str], str]) -> Iterator[None]:
+    """Replace the message of a CORRUPT_DATA error that the block raises.
+
+    Decoders know only the position of the damage; their callers know the file or the bucket, and what to do about it.
+
+    Args:
+        reword: The function that makes the new message from the old one.
+    """
+    try:
+        yield
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.CORRUPT_DATA:
+            raise
+        raise FlussTieringError(error.code, reword(error.message)) from error

@@ -1,1 +1,0 @@
-"""The log of a bucket: segment files, their encoding, reading and recovery."""

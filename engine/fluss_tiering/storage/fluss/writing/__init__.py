@@ -1,1 +1,0 @@
-"""Writing rows to a cluster, as Fluss's own clients do."""
