@@ -25,6 +25,7 @@ from benchmarks import (
     requests,
     scaling,
     scan,
+    small_rounds,
     storm,
     turns,
 )
@@ -37,6 +38,7 @@ class Part(StrEnum):
     """A part of the benchmark."""
 
     ROUNDS = "rounds"
+    SMALL_ROUNDS = "small-rounds"
     CONTROL = "control"
     CLUSTER_READING = "cluster-reading"
     CLUSTER_SCAN = "cluster-scan"
@@ -77,6 +79,8 @@ def main(
     """Measure rounds on the embedded storage, the control plane, and reading and rounds on a Fluss cluster."""
     if only in (None, Part.ROUNDS):
         _rounds(scale)
+    if only in (None, Part.SMALL_ROUNDS):
+        _print_figures("Many small tables in one application", small_rounds.measure(scale))
     if only in (None, Part.CONTROL):
         full = ControlSizes()
         sizes = ControlSizes(*(max(1, int(getattr(full, name) * min(scale, 1))) for name in ControlSizes.__slots__))

@@ -49,12 +49,12 @@ class ControlSizes:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the report: the measured value and its bound."""
+    """One line of the report: the measured value and its bound, if it has one."""
 
     work: str
     value: str
-    bound: str
-    kept: bool
+    bound: str = ""
+    kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)
