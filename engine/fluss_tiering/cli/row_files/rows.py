@@ -15,8 +15,7 @@ import typer
 
 from fluss_tiering.cli.common import output
 from fluss_tiering.cli.common.output import Heading
-from fluss_tiering.cli.row_files import hexadecimal, nested_json
-from fluss_tiering.cli.row_files.json_lines import json_lines
+from fluss_tiering.cli.row_files.json_lines import hexadecimal_texts, json_lines, nested_texts
 from fluss_tiering.formats.schema import is_bytes
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.error_text import harmless
@@ -112,9 +111,9 @@ def _with_texts(batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBa
     arrays = []
     for column, values in zip(columns, batch.columns, strict=True):
         if column.data_type.root in NESTED:
-            arrays.append(nested_json.texts(values, column.data_type))
+            arrays.append(nested_texts(values, column.data_type))
         else:
-            arrays.append(hexadecimal.texts(values) if is_bytes(values.type) else values)
+            arrays.append(hexadecimal_texts(values) if is_bytes(values.type) else values)
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
