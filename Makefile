@@ -101,7 +101,7 @@ airflow-endings: setup ## Each way in which a run of the main DAG can end, and w
 	-@$(BIN)/pytest -m long verification/endings $(ARGS)
 	@PYTHONPATH=tools $(BIN)/python verification/endings/endings_page.py
 
-mutate: setup ## Break a package in small ways and say which breaks no test notices (PACKAGE=server/leases)
+mutate: setup ## Break a package in small ways and say which breaks no test notices (PACKAGE=server/core/leases)
 	@$(BIN)/python tools/mutate.py $(PACKAGE) $(ARGS)
 
 simulate: setup ## Tiering with crashes, lost and late messages on a virtual clock (ARGS="--rounds 10000 --seed 1")

@@ -27,7 +27,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.clock import SystemClock
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
-from fluss_tiering.server.store.note import StoreKind, StoreNote
+from fluss_tiering.server.core.store.note import StoreKind, StoreNote
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 
 _KEYED: Final = TablePath("bench", "keyed")

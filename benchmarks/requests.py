@@ -22,10 +22,10 @@ from benchmarks.control import Figure
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath
 from fluss_tiering.server.app import TieringServer
+from fluss_tiering.server.edge.limits import OF_BUCKETS, REQUEST_BYTES
+from fluss_tiering.server.edge.methods import SERVICES
 from fluss_tiering.server.logs import configure_logs
-from fluss_tiering.server.rpc.limits import OF_BUCKETS, REQUEST_BYTES
-from fluss_tiering.server.rpc.services import SERVICES
-from fluss_tiering.server.settings import load_settings
+from fluss_tiering.server.settings.server_settings import load_settings
 
 _BOUND_MS: Final = 200
 _LIMIT: Final = 8 << 20
@@ -100,7 +100,7 @@ def stalls(limit: int = _LIMIT) -> Iterator[tuple[Request, float]]:
             _make_table(target)
             with grpc.insecure_channel(target, (("grpc.max_send_message_length", 64 << 20),)) as channel:
                 for service in SERVICES:
-                    for method in service.descriptor.methods:
+                    for method in service.methods:
                         if not method.client_streaming and not method.server_streaming:
                             for request in requests_of(method, limit):
                                 longest.value = 0.0

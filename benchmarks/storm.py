@@ -17,8 +17,8 @@ import grpc
 from benchmarks.control import Figure, make_tables
 from benchmarks.requests import serve
 from fluss_tiering.api.v1 import lake_tiering_pb2
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 
 _BOUND_MS: Final = 200
 _CALLS_PER_S: Final = 2000

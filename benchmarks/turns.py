@@ -26,9 +26,9 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableBucket, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 from fluss_tiering.server.app import TieringServer
+from fluss_tiering.server.core.turns import TurnWatch
 from fluss_tiering.server.logs import configure_logs
-from fluss_tiering.server.settings import load_settings
-from fluss_tiering.server.turns import TurnWatch
+from fluss_tiering.server.settings.server_settings import load_settings
 
 _BOUND_MS: Final = 50
 _HOUR_MS: Final = 3_600_000

@@ -21,7 +21,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.server.app import TieringServer
-from fluss_tiering.server.settings import load_settings
+from fluss_tiering.server.settings.server_settings import load_settings
 from waiting import WAIT_S
 
 MINUTE = 60_000

@@ -1,6 +1,6 @@
 """Break one package of the engine in every way that mutmut knows, and say which breaks its tests do not notice.
 
-    python tools/mutate.py server/leases
+    python tools/mutate.py server/core/leases
 
 A *mutant* is the package with one small break, such as `<=` for `<`. It is killed if one of the tests that run the
 broken function fails, and it survives otherwise. Everything happens in a copy of the repository under
@@ -43,9 +43,9 @@ from mutation_results import (
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 TESTS: Final[Mapping[str, Sequence[str]]] = {
-    "server/tiering": ["tests/server/tiering"],
-    "server/leases": ["tests/server/leases"],
-    "server/scans": ["tests/server/scans"],
+    "server/core/tiering": ["tests/server/tiering"],
+    "server/core/leases": ["tests/server/leases"],
+    "server/core/scans": ["tests/server/scans"],
     "server/failover": ["tests/server/failover"],
     "lake/iceberg": ["tests/lake/iceberg", "tests/lake/deletes", "tests/lake/by_position"],
     "lake/key_index": ["tests/lake/key_index"],

@@ -86,8 +86,8 @@ def results(copy: Path, package: str) -> Iterator[Mutant]:
 def function_name(mutant: str) -> str:
     """Return the function that a mutant breaks.
 
-    >>> function_name("fluss_tiering.server.leases.manager.xǁLeasesǁdrop__mutmut_3")
-    'fluss_tiering.server.leases.manager.Leases.drop'
+    >>> function_name("fluss_tiering.server.core.leases.manager.xǁLeasesǁdrop__mutmut_3")
+    'fluss_tiering.server.core.leases.manager.Leases.drop'
     """
     module, _, mangled = mutant.partition("__mutmut_")[0].rpartition(".")
     return f"{module}.{re.sub('^x_', '', mangled).removeprefix('xǁ').replace('ǁ', '.')}"

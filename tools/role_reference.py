@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from fluss_tiering.server.rpc.services import OPEN_TO_EXECUTORS, REQUIRED_ROLES, SERVICES
-from fluss_tiering.server.security.roles import Role
+from google.protobuf.descriptor import ServiceDescriptor
+
+from fluss_tiering.server.edge.callers.roles import Role
+from fluss_tiering.server.edge.methods import METHODS, OPEN_TO_EXECUTORS, REQUIRED_ROLES, SERVICES
 from markdown_text import table
 
 _INTRODUCTION: Final = """# Roles
@@ -24,13 +26,11 @@ _YES: Final = "yes"
 def page() -> str:
     """Return the page's text."""
     headings = ("call", "role", *Role, "executors")
-    return _INTRODUCTION + "".join(
-        f"\n## {service.descriptor.name}\n{table(headings, _calls(service.methods))}" for service in SERVICES
-    )
+    return _INTRODUCTION + "".join(f"\n## {service.name}\n{table(headings, _calls(service))}" for service in SERVICES)
 
 
-def _calls(methods: Sequence[str]) -> Iterator[Sequence[str]]:
-    for method in methods:
+def _calls(service: ServiceDescriptor) -> Iterator[Sequence[str]]:
+    for method in (path for path, each in METHODS.items() if each.containing_service == service):
         required = REQUIRED_ROLES[method]
         may = (_YES if required in role.included else "" for role in Role)
         yield f"`{method.rpartition('/')[2]}`", required, *may, _YES if method in OPEN_TO_EXECUTORS else ""

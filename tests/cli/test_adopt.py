@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from fluss_tiering.server.store.note import StoreKind, StoreNote
+from fluss_tiering.server.core.store.note import StoreKind, StoreNote
 from fluss_tiering.storage.data_dir import DataDir
 
 

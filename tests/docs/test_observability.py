@@ -18,8 +18,8 @@ from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from metrics_support import scrape
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -12,7 +12,7 @@ from code_blocks import ROOT
 from fluss_tiering.cli.main import app
 from fluss_tiering.client.security import VARIABLES
 from fluss_tiering.model.memory_size import parse_memory_size
-from fluss_tiering.server.settings import _OF_OTHERS, setting_fields
+from fluss_tiering.server.settings.server_settings import _OF_OTHERS, setting_fields
 
 THREATS = ROOT / "SECURITY.md"
 GUIDE = ROOT / "docs" / "how-to" / "secure-the-server.md"

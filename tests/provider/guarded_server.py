@@ -11,8 +11,8 @@ from certificates import Authority
 from engine_support import ServerThread
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 
 ROLES = ("reader", "tierer", "operator", "admin")
 

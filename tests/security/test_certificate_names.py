@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from certificates import Authority, Pair
 from engine_support import ServerThread
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.server.security.access_file import read_access
+from fluss_tiering.server.edge.callers.access_file import read_access
 from waiting import wait_until
 
 HEARTBEAT = "/fluss_tiering.v1.LakeTiering/LakeTieringHeartbeat"

@@ -16,13 +16,14 @@ from certificates import Authority
 from engine_support import ServerThread
 from fluss_tiering.model.clock import SystemClock
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.server.edge.callers.access_file import AccessFile
+from fluss_tiering.server.edge.callers.authentication import CallCredentials
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.static_tokens import StaticTokens
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.tls import ServerTls
 from fluss_tiering.server.metrics.server import ServerCollector
-from fluss_tiering.server.security.access_file import AccessFile
-from fluss_tiering.server.security.authentication import CallCredentials
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.static_tokens import StaticTokens
-from fluss_tiering.server.security.tls import ServerTls, TlsFiles
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.settings.values import TlsFiles
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "half written": lambda file: file.write_text(file.read_text()[:40]),

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from engine_support import ServerThread
-from fluss_tiering.server.guards import raise_descriptor_limit
+from fluss_tiering.server.edge import listener
+from fluss_tiering.server.edge.guards import raise_descriptor_limit
 from fluss_tiering.server.metrics import exporter
-from fluss_tiering.server.rpc import listener
 
 WAIT_S = 60
 

@@ -19,8 +19,8 @@ from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from waiting import wait_until
 
 LEASE_MS = 600_000

@@ -20,8 +20,8 @@ from engine_support import ServerThread, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 
 CALLS = 10_000
 SEED = 20_261_122

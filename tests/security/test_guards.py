@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 from certificates import Authority
 from engine_support import ServerProcess, ServerThread, new_table
 from fluss_tiering.client import TieringClient
-from fluss_tiering.server.guards import guards_of, warn_of_open_folder
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
-from fluss_tiering.server.settings import load_settings
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.guards import guards_of, warn_of_open_folder
+from fluss_tiering.server.settings.server_settings import load_settings
 
 
 def test_the_ready_line_says_what_guards_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

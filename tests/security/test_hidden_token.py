@@ -15,8 +15,8 @@ import pytest
 from engine_support import ServerProcess, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from waiting import WAIT_S, wait_until
 
 COMMAND = str(Path(sys.executable).with_name("fluss-tiering"))

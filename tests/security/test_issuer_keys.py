@@ -17,13 +17,13 @@ from issuers import AUDIENCE, Issuer, Key, answer_json
 from certificates import Authority
 from fluss_tiering.model.clock import SystemClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.edge.callers import oidc_tokens as tokens_module
+from fluss_tiering.server.edge.callers.access_file import AccessFile
+from fluss_tiering.server.edge.callers.authentication import Authenticated, CallCredentials
+from fluss_tiering.server.edge.callers.issuer_keys import IssuerKeys
+from fluss_tiering.server.edge.callers.oidc_tokens import OidcTokens
 from fluss_tiering.server.metrics.server import ServerCollector
-from fluss_tiering.server.security.access_file import AccessFile
-from fluss_tiering.server.security.authentication import Authenticated, CallCredentials
-from fluss_tiering.server.security.oidc import issuer as issuers_of
-from fluss_tiering.server.security.oidc import tokens as tokens_module
-from fluss_tiering.server.security.oidc.issuer_keys import IssuerKeys
-from fluss_tiering.server.security.oidc.tokens import OidcTokens
+from fluss_tiering.server.settings import values as issuers_of
 from waiting import WAIT_S
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]

@@ -14,8 +14,8 @@ from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 
 SERVERS = "planted-secret-of-the-server"
 TABLES = "planted-secret-of-the-table"

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from certificates import Authority, Pair
 from engine_support import ServerThread
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from waiting import wait_until
 
 UNREAD = "fluss_tiering_unread_files"

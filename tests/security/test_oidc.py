@@ -21,7 +21,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.settings import load_settings
+from fluss_tiering.server.settings.server_settings import load_settings
 from waiting import wait_until
 
 LIST = "/fluss_tiering.v1.LakeTiering/ListTieringStatuses"

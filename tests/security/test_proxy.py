@@ -20,8 +20,8 @@ from engine_support import ServerThread, new_table
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from waiting import wait_until
 
 CONF = Path(__file__).parents[2] / "docs" / "deploy" / "nginx.conf"

@@ -12,8 +12,8 @@ from callers import METHODS, REFUSED, call
 
 from engine_support import ServerThread
 from fluss_tiering.api.v1 import access_pb2
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 
 # Written by hand, and not derived from the code under test.
 MAY = {

@@ -21,10 +21,10 @@ from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
-from fluss_tiering.server.security.identity import Identity
-from fluss_tiering.server.security.roles import Grant, Role
-from fluss_tiering.server.security.scope import scope_of
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.identity import Identity
+from fluss_tiering.server.edge.callers.roles import Grant, Role
+from fluss_tiering.server.edge.callers.scope import scope_of
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from fluss_tiering.wire.tables import path_to_pb
 
 OUTSIDE = TablePath("hr", "salaries")

@@ -14,8 +14,8 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import Claim
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 
 OUTSIDE = TablePath("scope_hr", "salaries")
 OF_THE_CLUSTER = {"DescribeStorage", "GetClusterHealth"}

@@ -22,9 +22,9 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringRound
-from fluss_tiering.server.rpc import reads
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
+from fluss_tiering.server.services import reads
 from waiting import wait_until
 
 PATHS = [TablePath(database, name) for database in ("a", "ab", "b") for name in ("t", "t1", "t2", "s", "u_1")]

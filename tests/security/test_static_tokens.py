@@ -20,10 +20,10 @@ from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.security import tokens
-from fluss_tiering.server.security.authentication import CallCredentials
-from fluss_tiering.server.security.static_tokens import StaticTokens
-from fluss_tiering.server.security.tokens import TokenFile
+from fluss_tiering.server.edge.callers import tokens
+from fluss_tiering.server.edge.callers.authentication import CallCredentials
+from fluss_tiering.server.edge.callers.static_tokens import StaticTokens
+from fluss_tiering.server.edge.callers.tokens import TokenFile
 from waiting import wait_until
 
 

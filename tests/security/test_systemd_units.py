@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_tiering.server.settings import load_settings, setting_fields
+from fluss_tiering.server.settings.server_settings import load_settings, setting_fields
 from needs import needs
 
 DEPLOY = Path(__file__).resolve().parents[2] / "docs" / "deploy"

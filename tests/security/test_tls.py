@@ -17,8 +17,8 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.server.security import certificates
-from fluss_tiering.server.settings import load_settings
+from fluss_tiering.server.edge.callers import certificates
+from fluss_tiering.server.settings.server_settings import load_settings
 from waiting import wait_until
 
 NO_TABLE = TablePath("no", "table")

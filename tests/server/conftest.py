@@ -11,7 +11,7 @@ from manager_support import Managers
 
 from engine_fixtures import client, clock, postgres, postgres_url, server, store_location  # noqa: F401
 from engine_support import VirtualClock
-from fluss_tiering.server.store.store import SqlTieringStore
+from fluss_tiering.server.core.store.store import SqlTieringStore
 from postgres_support import Postgres
 
 

@@ -24,16 +24,16 @@ from fluss_tiering.model.tiering import (
     TieringStats,
     TieringStatus,
 )
-from fluss_tiering.server.lake.backlogs import Backlogs
-from fluss_tiering.server.lake.manager import LakeSnapshotManager
-from fluss_tiering.server.leases.attempts import LeaseAttempts
-from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
-from fluss_tiering.server.managers import Managers as ServerManagers
-from fluss_tiering.server.store.store import SqlTieringStore
-from fluss_tiering.server.tiering.heartbeat import Heartbeat
-from fluss_tiering.server.tiering.manager import LakeTieringManager
-from fluss_tiering.server.tiering.policy import TieringPolicy
-from fluss_tiering.server.tiering.states import FailureBackoff, RoundOwner
+from fluss_tiering.server.core.lake.backlogs import Backlogs
+from fluss_tiering.server.core.lake.manager import LakeSnapshotManager
+from fluss_tiering.server.core.leases.attempts import LeaseAttempts
+from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
+from fluss_tiering.server.core.managers import Managers as ServerManagers
+from fluss_tiering.server.core.store.store import SqlTieringStore
+from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
+from fluss_tiering.server.core.tiering.manager import LakeTieringManager
+from fluss_tiering.server.core.tiering.policy import TieringPolicy
+from fluss_tiering.server.core.tiering.states import FailureBackoff, RoundOwner
 
 HEARTBEAT_TIMEOUT = 120_000
 BACKOFF_BASE, BACKOFF_CAP = 10_000, 600_000

@@ -24,7 +24,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.server.tiering.manager import LakeTieringManager
+from fluss_tiering.server.core.tiering.manager import LakeTieringManager
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY
 from waiting import wait_until

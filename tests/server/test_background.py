@@ -16,10 +16,10 @@ from engine_support import HOUR, MINUTE
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.server import background
-from fluss_tiering.server.background import BackgroundJobs, common_jobs
-from fluss_tiering.server.settings import ServerSettings
-from fluss_tiering.server.tiering.due import MOVED_AT_ONCE
+from fluss_tiering.server.core import background
+from fluss_tiering.server.core.background import BackgroundJobs, common_jobs
+from fluss_tiering.server.core.tiering.due import MOVED_AT_ONCE
+from fluss_tiering.server.settings.server_settings import ServerSettings
 
 LEASE_CHECK = 10 * MINUTE
 HEARTBEAT_CHECK = 15_000

@@ -14,7 +14,7 @@ from engine_support import ServerThread, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.server.embedded.adoption import adopt_data_dir
+from fluss_tiering.server.backends.embedded.adoption import adopt_data_dir
 from fluss_tiering.storage.data_dir import read_data_dir_id
 
 

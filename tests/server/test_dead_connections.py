@@ -20,7 +20,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.client.aio import AsyncTieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import WriteKind
-from fluss_tiering.server.rpc import listener
+from fluss_tiering.server.edge import listener
 from metrics_support import watchers_of
 from tcp_proxy import TcpProxy
 from waiting import wait_until

@@ -12,8 +12,13 @@ from engine_support import table_info
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.app import choose_backend
-from fluss_tiering.server.settings import load_settings, setting_fields, settings_from_keys, unknown_variables
-from fluss_tiering.server.tiering.options import LakeOptions
+from fluss_tiering.server.core.tiering.options import LakeOptions
+from fluss_tiering.server.settings.server_settings import (
+    load_settings,
+    setting_fields,
+    settings_from_keys,
+    unknown_variables,
+)
 
 
 def test_defaults_are_those_of_the_sources() -> None:  # L9, S4

@@ -21,12 +21,12 @@ from fluss_tiering.model.clock import SystemClock
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
-from fluss_tiering.server.background import common_jobs
-from fluss_tiering.server.cluster.backend import ActiveClusterBackend
-from fluss_tiering.server.embedded.backend import ActiveEmbeddedBackend
-from fluss_tiering.server.settings import ServerSettings
-from fluss_tiering.server.standstill import Standstill
-from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.server.backends.cluster.backend import ActiveClusterBackend
+from fluss_tiering.server.backends.embedded.backend import ActiveEmbeddedBackend
+from fluss_tiering.server.core.background import common_jobs
+from fluss_tiering.server.core.standstill import Standstill
+from fluss_tiering.server.core.threads import ServerThreads
+from fluss_tiering.server.settings.server_settings import ServerSettings
 from waiting import wait_until
 
 YEAR = 365 * 24 * HOUR

@@ -17,8 +17,8 @@ from certificates import Authority
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.source.options import SourceOptions
 from fluss_tiering.spark.source.schema import spark_schema

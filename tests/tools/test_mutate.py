@@ -19,7 +19,7 @@ from mutation_results import Mutant
 from waiting import WAIT_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-NAME = "fluss_tiering.server.leases.manager.xǁLeasesǁdrop__mutmut_3"
+NAME = "fluss_tiering.server.core.leases.manager.xǁLeasesǁdrop__mutmut_3"
 
 
 def mutant(status: str, removed: str = "a < b", added: str = "a <= b") -> Mutant:
@@ -29,7 +29,7 @@ def mutant(status: str, removed: str = "a < b", added: str = "a <= b") -> Mutant
 @pytest.mark.parametrize(
     ("name", "function"),
     [
-        (NAME, "fluss_tiering.server.leases.manager.Leases.drop"),
+        (NAME, "fluss_tiering.server.core.leases.manager.Leases.drop"),
         ("fluss_tiering.lake.x__parse__mutmut_12", "fluss_tiering.lake._parse"),
         ("fluss_tiering.lake.x_xml__mutmut_1", "fluss_tiering.lake.xml"),
         ("fluss_tiering.lake.xǁPlanǁ__init____mutmut_1", "fluss_tiering.lake.Plan.__init__"),
@@ -56,28 +56,28 @@ def test_the_changed_lines_of_a_diff():
 )
 def test_a_report_is_good_if_enough_die_and_all_survivors_are_known(alive, reasons, code, said, capsys):
     mutants = [mutant("survived")] * alive + [mutant("killed")] * (18 - alive) + [mutant("timeout"), mutant("crashed")]
-    assert mutation_results.report("server/leases", mutants, reasons) == code
+    assert mutation_results.report("server/core/leases", mutants, reasons) == code
     assert said in capsys.readouterr().out
 
 
 def test_mutants_that_were_not_tried_count_for_nothing(capsys):
     mutants = [mutant("killed")] * 9 + [mutant("")] + [mutant("untried", "c")] * 90
     untried = mutant("untried", "c").key
-    assert mutation_results.report("server/leases", mutants, {mutant("").key: "why", untried: "why"}) == 0
+    assert mutation_results.report("server/core/leases", mutants, {mutant("").key: "why", untried: "why"}) == 0
     said = capsys.readouterr().out
     assert "90.0 % of 10 mutants were killed" in said
     assert "90 mutants were not tried" in said
-    assert "server.leases.manager: 9 of 10 killed, 100 in all" in said
+    assert "server.core.leases.manager: 9 of 10 killed, 100 in all" in said
 
 
 def test_mutants_of_a_function_that_is_left_out_count_for_nothing(capsys):
     mutants = [mutant("killed"), mutant("untested", "c")]
     for without in (mutant("").function, mutant("").function.rpartition(".")[0] + ".*"):
-        assert mutation_results.report("server/leases", mutants, {}, {without}) == 1
+        assert mutation_results.report("server/core/leases", mutants, {}, {without}) == 1
     assert "0 mutants were killed, 0 of them" in capsys.readouterr().out
-    text = '[[left-out]]\nfunction = "server.leases.a.f"\nreason = "why"\n'
-    assert mutation_results.left_out(text, "server/leases") == {"fluss_tiering.server.leases.a.f": "why"}
-    assert mutation_results.left_out(text, "server/scans") == {}
+    text = '[[left-out]]\nfunction = "server.core.leases.a.f"\nreason = "why"\n'
+    assert mutation_results.left_out(text, "server/core/leases") == {"fluss_tiering.server.core.leases.a.f": "why"}
+    assert mutation_results.left_out(text, "server/core/scans") == {}
 
 
 def test_only_the_chosen_mutants_are_shown_and_judged(capsys):
@@ -121,11 +121,11 @@ def test_a_sample_tries_no_mutant_twice(project):
 
 def test_the_names_of_mutants_are_those_of_mutmut(project):
     root, copy, _ = project
-    (root / "engine/fluss_tiering/server/leases/manager.py").write_text("def least(a, b):\n    return a < b\n")
-    mutate.prepare(root, copy, "server/leases")
-    names = list(mutate.mutant_names(copy, "server/leases"))
-    assert names[0] == "fluss_tiering.server.leases.manager.x_least__mutmut_1"
-    assert all(name.startswith("fluss_tiering.server.leases.manager.x_least__mutmut_") for name in names)
+    (root / "engine/fluss_tiering/server/core/leases/manager.py").write_text("def least(a, b):\n    return a < b\n")
+    mutate.prepare(root, copy, "server/core/leases")
+    names = list(mutate.mutant_names(copy, "server/core/leases"))
+    assert names[0] == "fluss_tiering.server.core.leases.manager.x_least__mutmut_1"
+    assert all(name.startswith("fluss_tiering.server.core.leases.manager.x_least__mutmut_") for name in names)
 
 
 def test_every_entry_of_the_list_has_a_reason_and_a_function_of_a_package_that_is_tried():
@@ -154,7 +154,7 @@ def project(tmp_path):
     """A small repository with a package, a test and settings, and the copy of it."""
     root, copy = tmp_path / "root", tmp_path / "copy"
     for path, text in {
-        "engine/fluss_tiering/server/leases/manager.py": "x = 1\n",
+        "engine/fluss_tiering/server/core/leases/manager.py": "x = 1\n",
         "engine/fluss_tiering/other.py": "y = 1\n",
         "tests/test_it.py": "def test_it(): ...\n",
         "tools/tool.py": "",
@@ -163,8 +163,8 @@ def project(tmp_path):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     copy.mkdir()
-    mutate.prepare(root, copy, "server/leases")
-    meta = copy / "mutants" / "fluss_tiering" / "server" / "leases" / "manager.py.meta"
+    mutate.prepare(root, copy, "server/core/leases")
+    meta = copy / "mutants" / "fluss_tiering" / "server" / "core" / "leases" / "manager.py.meta"
     meta.parent.mkdir(parents=True)
     meta.write_text(json.dumps({"exit_code_by_key": {"killed": 1, "slow": 36, "alive": 0, "untested": 33}}))
     return root, copy, meta
@@ -178,14 +178,14 @@ def test_the_repository_itself_is_not_touched(project):
     root, copy, _ = project
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     (copy / "fluss_tiering" / "other.py").write_text("broken")
-    mutate.prepare(root, copy, "server/leases")
+    mutate.prepare(root, copy, "server/core/leases")
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
     assert (copy / "fluss_tiering" / "other.py").read_text() == "y = 1\n"
 
 
 def test_without_a_change_all_verdicts_stand(project):
     root, copy, meta = project
-    mutate.prepare(root, copy, "server/leases")
+    mutate.prepare(root, copy, "server/core/leases")
     assert verdicts(meta) == {"killed": 1, "slow": 36, "alive": 0, "untested": 33}
 
 
@@ -193,7 +193,7 @@ def test_without_a_change_all_verdicts_stand(project):
 def test_after_a_change_survivors_are_tried_again(project, changed):
     root, copy, meta = project
     (root / changed).write_text("z = 1\n")
-    mutate.prepare(root, copy, "server/leases")
+    mutate.prepare(root, copy, "server/core/leases")
     assert verdicts(meta) == {"killed": 1, "slow": 36, "alive": None, "untested": None}
 
 
@@ -203,15 +203,15 @@ def test_what_was_deleted_is_gone_in_the_copy(project):
     mirrored.parent.mkdir(parents=True)
     mirrored.write_text("")
     (root / "tests" / "test_it.py").unlink()
-    mutate.prepare(root, copy, "server/leases")
+    mutate.prepare(root, copy, "server/core/leases")
     assert not (copy / "tests" / "test_it.py").exists()
     assert not mirrored.exists()
 
 
 def test_another_choice_of_mutants_or_tests_begins_anew(project, monkeypatch):
     root, copy, meta = project
-    monkeypatch.setitem(mutate.TESTS, "server/leases", ["tests/other"])
-    mutate.prepare(root, copy, "server/leases")
+    monkeypatch.setitem(mutate.TESTS, "server/core/leases", ["tests/other"])
+    mutate.prepare(root, copy, "server/core/leases")
     assert not meta.exists()
     assert "tests/other" in (copy / "pyproject.toml").read_text()
 

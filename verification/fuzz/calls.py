@@ -13,7 +13,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from fluss_tiering.model.errors import GRPC_STATUS_NAMES, ErrorCode
-from fluss_tiering.server.rpc.services import SERVICES
+from fluss_tiering.server.edge.methods import SERVICES
 from fuzz.messages import Generator, Memory, parts_of, strings_of
 from fuzz.model import Model
 
@@ -56,7 +56,7 @@ class Fuzzer:
         self._chance = random.Random(seed)
         self.memory = Memory(self._chance)
         self._generator = Generator(self._chance, self.memory)
-        self._methods = [method for service in SERVICES for method in service.descriptor.methods]
+        self._methods = [method for service in SERVICES for method in service.methods]
         self.model = Model()
         self.answered: dict[tuple[str, str], int] = {}
 

@@ -20,7 +20,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.client.calls import lake
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim
-from fluss_tiering.server.rpc.services import SERVICES
+from fluss_tiering.server.edge.methods import SERVICES
 from fluss_tiering.wire.leases import snapshots_to_pb
 from fluss_tiering.wire.tables import path_to_pb, table_to_pb
 from fuzz.calls import Fuzzer
@@ -62,7 +62,7 @@ def fuzz(
         token: The token with which the server's metrics are read.
     """
     fuzzer = Fuzzer(channel, SEED)
-    methods = {method.full_name for service in SERVICES for method in service.descriptor.methods}
+    methods = {method.full_name for service in SERVICES for method in service.methods}
     for number in range(_MOST_TIMES * calls):
         # Deep enough: of every method at least one call was taken.
         never = methods - {method for method, status in fuzzer.answered if status == "OK"}

@@ -10,7 +10,7 @@ import pytest
 from engine_support import ServerProcess
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.channel import CHANNEL_OPTIONS
-from fluss_tiering.server.rpc.services import SERVICES
+from fluss_tiering.server.edge.methods import SERVICES
 from fuzz.fuzzing import SETTINGS, fuzz
 from needs import needs
 
@@ -57,7 +57,7 @@ def test_20000_generated_calls_are_answered_with_a_status_that_fits(server, clie
 
 
 @pytest.mark.parametrize(
-    "method", [method for service in SERVICES for method in service.descriptor.methods], ids=lambda each: each.name
+    "method", [method for service in SERVICES for method in service.methods], ids=lambda each: each.name
 )
 def test_what_is_no_message_is_an_invalid_argument(shared_target, method):
     path = f"/{method.containing_service.full_name}/{method.name}"

@@ -15,8 +15,8 @@ from fluss_tiering.api.v1 import access_pb2, kv_snapshot_leases_pb2
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.channel import CHANNEL_OPTIONS
 from fluss_tiering.client.security import ClientSecurity
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.security.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from fuzz.calls import outcome_of
 from fuzz.fuzzing import SEED, SETTINGS, fuzz
 from fuzz.messages import strings_of

@@ -15,7 +15,7 @@ from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES, MAX_INTERRUPTIONS
+from fluss_tiering.server.core.tiering.states import MAX_CONSECUTIVE_FAILURES, MAX_INTERRUPTIONS
 from fluss_tiering.wire.tables import path_to_pb
 from fuzz.model import Model
 

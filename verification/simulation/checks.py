@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.managers import Managers
+from fluss_tiering.server.core.managers import Managers
 from fluss_tiering.spark.round.plan import SnapshotPiece
 from fluss_tiering.wire.buckets import bucket_from_pb
 from simulation import lease_checks

@@ -15,11 +15,11 @@ from fluss_tiering.lake.iceberg import table as iceberg_table
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
-from fluss_tiering.server.leases.attempts import LeaseAttempts
-from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
-from fluss_tiering.server.managers import Managers
-from fluss_tiering.server.tiering.heartbeat import HeartbeatReports
-from fluss_tiering.server.tiering.manager import LakeTieringManager
+from fluss_tiering.server.core.leases.attempts import LeaseAttempts
+from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
+from fluss_tiering.server.core.managers import Managers
+from fluss_tiering.server.core.tiering.heartbeat import HeartbeatReports
+from fluss_tiering.server.core.tiering.manager import LakeTieringManager
 from fluss_tiering.spark.round import round as spark_round
 from fluss_tiering.spark.round.deletes import PlannedDeletes
 from fluss_tiering.spark.round.pieces import PieceWork

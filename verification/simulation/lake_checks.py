@@ -8,7 +8,7 @@ from typing import Any
 from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.lake.protocol import LakeCommit, ReadOffsets
 from fluss_tiering.model.table import TableBucket, TableInfo
-from fluss_tiering.server.managers import Managers
+from fluss_tiering.server.core.managers import Managers
 from simulation.lake import Delta, LakeContent, ModelLake, ancestors
 from simulation.references import LakeReference
 from simulation.storage import Change, ModelStorage

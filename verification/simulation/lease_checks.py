@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.managers import Managers
+from fluss_tiering.server.core.managers import Managers
 from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.leases import snapshots_from_pb
 from simulation.references import LeaseReference

@@ -12,20 +12,20 @@ from google.protobuf.message import Message
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
+from fluss_tiering.server.backends.embedded.backend import ActiveEmbeddedBackend
+from fluss_tiering.server.backends.embedded.jobs import collect_kv_snapshots
 from fluss_tiering.server.components import ServerComponents
-from fluss_tiering.server.definitions import SETTLE_INTERVAL_MS
-from fluss_tiering.server.embedded.backend import ActiveEmbeddedBackend
-from fluss_tiering.server.embedded.jobs import collect_kv_snapshots
-from fluss_tiering.server.lake.catalog import LakeCatalogProperties
-from fluss_tiering.server.leases import turns
-from fluss_tiering.server.managers import Managers
-from fluss_tiering.server.rpc.kv_snapshot_leases import LeasesServicer
-from fluss_tiering.server.rpc.services import SERVICES
-from fluss_tiering.server.rpc.tables import TablesServicer
-from fluss_tiering.server.rpc.tiering.lake_tiering import LakeTieringServicer
-from fluss_tiering.server.security.identity import ANYBODY, set_caller
-from fluss_tiering.server.tiering.policy import TieringPolicy
-from fluss_tiering.server.tiering.states import FailureBackoff
+from fluss_tiering.server.core.definitions import SETTLE_INTERVAL_MS
+from fluss_tiering.server.core.lake.catalog import LakeCatalogProperties
+from fluss_tiering.server.core.leases import turns
+from fluss_tiering.server.core.managers import Managers
+from fluss_tiering.server.core.tiering.policy import TieringPolicy
+from fluss_tiering.server.core.tiering.states import FailureBackoff
+from fluss_tiering.server.edge.callers.identity import ANYBODY, set_caller
+from fluss_tiering.server.edge.methods import SERVICES
+from fluss_tiering.server.services.kv_snapshot_leases import LeasesServicer
+from fluss_tiering.server.services.lake_tiering import LakeTieringServicer
+from fluss_tiering.server.services.tables import TablesServicer
 from simulation.scheduler import Process, Scheduler
 from simulation.storage import ModelStorage
 from simulation.store import FaultyStore, ServerCrash
@@ -255,5 +255,5 @@ def _message(method: str, response: Any) -> Message:
     """Return the answer of a handler as a message. Some handlers serialize it themselves."""
     if not isinstance(response, bytes):
         return response  # type: ignore[no-any-return]
-    found = next(each for service in SERVICES for each in service.descriptor.methods if each.name == method)
+    found = next(each for service in SERVICES for each in service.methods if each.name == method)
     return message_factory.GetMessageClass(found.output_type).FromString(response)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
-from fluss_tiering.server.managers import Managers
+from fluss_tiering.server.core.managers import Managers
 from simulation.lease_checks import LeaseChecks
 from simulation.references import RoundReference
 from simulation.scheduler import Scheduler

@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from airflow_provider_fluss.lease import LeaseHandle
 from fluss_tiering.lake.iceberg import table as iceberg_table
 from fluss_tiering.model.table import TableInfo, TablePath
-from fluss_tiering.server.store.store import SqlTieringStore
+from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.spark.round import round as spark_round
 from simulation.actors import DagRun, Operator, Writer
 from simulation.checks import Checks

@@ -14,23 +14,23 @@ import structlog
 
 from fluss_tiering.model.clock import Clock, SystemClock, uptime_s
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server import gc_tuning
-from fluss_tiering.server.backend import Backend
-from fluss_tiering.server.background import BackgroundJobs
-from fluss_tiering.server.cluster.backend import ClusterBackend
+from fluss_tiering.server.backends.backend import Backend
+from fluss_tiering.server.backends.cluster.backend import ClusterBackend
+from fluss_tiering.server.backends.embedded.backend import EmbeddedBackend
 from fluss_tiering.server.components import open_components
-from fluss_tiering.server.embedded.backend import EmbeddedBackend
+from fluss_tiering.server.core import gc_tuning
+from fluss_tiering.server.core.background import BackgroundJobs
+from fluss_tiering.server.core.store.fence import Fence
+from fluss_tiering.server.edge.callers.executor_tokens import UncheckedExecutorTokens
+from fluss_tiering.server.edge.callers.roles import Grant
+from fluss_tiering.server.edge.guards import PRIVATE_UMASK, guards_of, raise_descriptor_limit, warn_of_open_folder
+from fluss_tiering.server.edge.listener import RpcListener
+from fluss_tiering.server.edge.server_roles import ActiveRole, Role
 from fluss_tiering.server.failover.replica import FailoverReplica
-from fluss_tiering.server.guards import PRIVATE_UMASK, guards_of, raise_descriptor_limit, warn_of_open_folder
 from fluss_tiering.server.logs import configure_logs
 from fluss_tiering.server.metrics.exporter import ServerMetrics
-from fluss_tiering.server.rpc.listener import RpcListener
-from fluss_tiering.server.rpc.roles import ActiveRole, Role
-from fluss_tiering.server.rpc.services import active_handlers
-from fluss_tiering.server.security.executor_tokens import UncheckedExecutorTokens
-from fluss_tiering.server.security.roles import Grant
-from fluss_tiering.server.settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings, unknown_variables
-from fluss_tiering.server.store.fence import Fence
+from fluss_tiering.server.services.handlers import active_handlers
+from fluss_tiering.server.settings.server_settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings, unknown_variables
 
 _STOPPING: Final = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is stopping: watch again when it is back")
 _NOT_ACTIVE: Final = FlussTieringError(

@@ -12,22 +12,22 @@ from typing import Any
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import StorageDescription
-from fluss_tiering.server.backend import ActiveBackend, Backend
-from fluss_tiering.server.background import Job, common_jobs
-from fluss_tiering.server.definitions import SETTLE_INTERVAL_MS, TableDefinitions
-from fluss_tiering.server.lake.catalog import LakeCatalogProperties
-from fluss_tiering.server.leases.limits import LeaseLimits
-from fluss_tiering.server.managers import Managers
-from fluss_tiering.server.scans.limits import ScannerLimits
-from fluss_tiering.server.scans.manager import KvScannerManager
-from fluss_tiering.server.security.executor_tokens import KEY_BYTES, KEY_NAME, ExecutorTokens, GrantsOf
-from fluss_tiering.server.settings import ServerSettings
-from fluss_tiering.server.store.fence import Fence
-from fluss_tiering.server.store.note import DATABASE_FILE, StoreKind, check_kind, note_database
-from fluss_tiering.server.store.store import SqlTieringStore
-from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.server.tiering.policy import TieringPolicy
-from fluss_tiering.server.tiering.states import FailureBackoff
+from fluss_tiering.server.backends.backend import ActiveBackend, Backend
+from fluss_tiering.server.core.background import Job, common_jobs
+from fluss_tiering.server.core.definitions import SETTLE_INTERVAL_MS, TableDefinitions
+from fluss_tiering.server.core.lake.catalog import LakeCatalogProperties
+from fluss_tiering.server.core.leases.limits import LeaseLimits
+from fluss_tiering.server.core.managers import Managers
+from fluss_tiering.server.core.scans.limits import ScannerLimits
+from fluss_tiering.server.core.scans.manager import KvScannerManager
+from fluss_tiering.server.core.store.fence import Fence
+from fluss_tiering.server.core.store.note import DATABASE_FILE, StoreKind, check_kind, note_database
+from fluss_tiering.server.core.store.store import SqlTieringStore
+from fluss_tiering.server.core.threads import ServerThreads
+from fluss_tiering.server.core.tiering.policy import TieringPolicy
+from fluss_tiering.server.core.tiering.states import FailureBackoff
+from fluss_tiering.server.edge.callers.executor_tokens import KEY_BYTES, KEY_NAME, ExecutorTokens, GrantsOf
+from fluss_tiering.server.settings.server_settings import ServerSettings
 from fluss_tiering.storage.protocol import TableStorage
 
 

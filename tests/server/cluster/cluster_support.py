@@ -16,7 +16,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStatus
 from fluss_tiering.server import app
-from fluss_tiering.server.cluster.backend import ActiveClusterBackend
+from fluss_tiering.server.backends.cluster.backend import ActiveClusterBackend
 from fluss_tiering.server.components import ServerComponents, open_components
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.client import FlussClient

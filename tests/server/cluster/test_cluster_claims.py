@@ -28,7 +28,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
-from fluss_tiering.server.cluster import lake
+from fluss_tiering.server.backends.cluster import lake
 from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat, lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient

@@ -13,7 +13,7 @@ from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, WriteKind
-from fluss_tiering.server.cluster import backend
+from fluss_tiering.server.backends.cluster import backend
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_partition, drop_table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from metrics_support import scrape

@@ -11,9 +11,9 @@ import pytest
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, TieringState
-from fluss_tiering.server.cluster import claims, leases
-from fluss_tiering.server.cluster.claims import ClusterClaims
-from fluss_tiering.server.cluster.leases import ClusterLeases
+from fluss_tiering.server.backends.cluster import claims, leases
+from fluss_tiering.server.backends.cluster.claims import ClusterClaims
+from fluss_tiering.server.backends.cluster.leases import ClusterLeases
 
 
 class Calls:

@@ -16,8 +16,8 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import KvSnapshot, TableInfo
-from fluss_tiering.server.cluster import leases
-from fluss_tiering.server.cluster.leases import cluster_lease_id
+from fluss_tiering.server.backends.cluster import leases
+from fluss_tiering.server.backends.cluster.leases import cluster_lease_id
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import drop_lease, release_lease
 from fluss_tiering.storage.fluss.rpc.client import FlussClient

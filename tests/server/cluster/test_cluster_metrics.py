@@ -10,7 +10,7 @@ from cluster_support import ClusterServer, claim, commit, finish, lake_table, pu
 
 from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
-from fluss_tiering.server.cluster import backend
+from fluss_tiering.server.backends.cluster import backend
 from metrics_support import scrape, value
 from waiting import wait_until
 

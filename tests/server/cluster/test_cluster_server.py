@@ -31,8 +31,8 @@ from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.app import choose_backend
-from fluss_tiering.server.lake.catalog import LakeCatalogProperties
-from fluss_tiering.server.settings import load_settings
+from fluss_tiering.server.core.lake.catalog import LakeCatalogProperties
+from fluss_tiering.server.settings.server_settings import load_settings
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_table, drop_table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient

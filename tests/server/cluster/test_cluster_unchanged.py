@@ -10,7 +10,7 @@ from cluster_support import ClusterServer, claim, commit, finish, lake_table, pu
 from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.server.cluster import backend
+from fluss_tiering.server.backends.cluster import backend
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
 from waiting import wait_until

@@ -14,9 +14,9 @@ from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
-from fluss_tiering.server.cluster import claims
-from fluss_tiering.server.cluster.claims import ClusterClaims
-from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.server.backends.cluster import claims
+from fluss_tiering.server.backends.cluster.claims import ClusterClaims
+from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_table, drop_table, table
 from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient, FlussClient
 from waiting import wait_until

@@ -12,8 +12,8 @@ from manager_support import Managers
 from engine_support import HOUR
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.cluster.leases import ClusterLeases
-from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.server.backends.cluster.leases import ClusterLeases
+from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 
 FIRST, SECOND = TableBucket(1, 0), TableBucket(1, 1)

@@ -18,15 +18,15 @@ from manager_support import BACKOFF_BASE, BACKOFF_CAP, HEARTBEAT_TIMEOUT, Manage
 
 from engine_support import HOUR, VirtualClock, descriptor, new_path
 from fluss_tiering.model.table import TableBucket, WriteKind
-from fluss_tiering.server import gc_tuning
-from fluss_tiering.server.embedded.jobs import TableOpening, collect_kv_snapshots
-from fluss_tiering.server.embedded.leases import OwnLeases
-from fluss_tiering.server.lake.backlogs import Backlogs
-from fluss_tiering.server.leases.pins import PinnedSnapshots
-from fluss_tiering.server.managers import Managers as ServerManagers
-from fluss_tiering.server.threads import ServerThreads
-from fluss_tiering.server.tiering.policy import TieringPolicy
-from fluss_tiering.server.tiering.states import FailureBackoff
+from fluss_tiering.server.backends.embedded.jobs import TableOpening, collect_kv_snapshots
+from fluss_tiering.server.backends.embedded.leases import OwnLeases
+from fluss_tiering.server.core import gc_tuning
+from fluss_tiering.server.core.lake.backlogs import Backlogs
+from fluss_tiering.server.core.leases.pins import PinnedSnapshots
+from fluss_tiering.server.core.managers import Managers as ServerManagers
+from fluss_tiering.server.core.threads import ServerThreads
+from fluss_tiering.server.core.tiering.policy import TieringPolicy
+from fluss_tiering.server.core.tiering.states import FailureBackoff
 from fluss_tiering.storage.embedded.kv import snapshots as kv_snapshots
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 

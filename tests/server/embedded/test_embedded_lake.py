@@ -9,7 +9,7 @@ from engine_support import ServerThread, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import Claim
-from fluss_tiering.server.lake import manager
+from fluss_tiering.server.core.lake import manager
 
 HOUR_S = 3600
 

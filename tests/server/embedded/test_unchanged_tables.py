@@ -15,7 +15,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStatus
-from fluss_tiering.server.embedded.jobs import TableOpening
+from fluss_tiering.server.backends.embedded.jobs import TableOpening
 from waiting import wait_until
 
 UNCHANGED = "table.datalake.tier-when-unchanged"

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.core.store.database import Database
+from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.failover.election import Election
 from fluss_tiering.server.failover.leadership import Leadership, LeadershipFence
-from fluss_tiering.server.store.database import Database
-from fluss_tiering.server.store.store import SqlTieringStore
 
 LEASE_S = 0.4
 

@@ -11,7 +11,7 @@ import pytest
 from candidates import Candidate
 from replica_servers import Server
 
-from fluss_tiering.server.store.database import Database
+from fluss_tiering.server.core.store.database import Database
 
 
 @pytest.fixture

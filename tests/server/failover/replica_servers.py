@@ -17,12 +17,12 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.server.core.store.store import SqlTieringStore
+from fluss_tiering.server.edge.listener import RpcListener
+from fluss_tiering.server.edge.server_roles import Role, bytes_handler
 from fluss_tiering.server.failover.leadership import LeadershipFence
 from fluss_tiering.server.failover.replica import FailoverReplica
-from fluss_tiering.server.rpc.listener import RpcListener
-from fluss_tiering.server.rpc.roles import Role, bytes_handler
-from fluss_tiering.server.settings import load_settings
-from fluss_tiering.server.store.store import SqlTieringStore
+from fluss_tiering.server.settings.server_settings import load_settings
 from waiting import WAIT_S
 
 LEASE_MS = 8000

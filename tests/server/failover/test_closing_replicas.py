@@ -14,9 +14,9 @@ from replica_servers import LEASE_MS, SHORT_LEASE_MS, Active, Server, until, wri
 
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.time_limit import time_limit
+from fluss_tiering.server.core.store import database as database_module
 from fluss_tiering.server.failover import leadership as leadership_module
 from fluss_tiering.server.failover import replica as replica_module
-from fluss_tiering.server.store import database as database_module
 from postgres_support import Postgres, socket_of, through
 from tcp_proxy import TcpProxy
 from waiting import WAIT_S

@@ -14,10 +14,10 @@ from engine_support import HOUR, ServerThread, new_table
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
+from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.failover import election
 from fluss_tiering.server.failover import leadership as leadership_module
 from fluss_tiering.server.failover.leadership import LeadershipFence
-from fluss_tiering.server.store.store import SqlTieringStore
 from postgres_support import Postgres
 from waiting import wait_until
 

@@ -15,10 +15,10 @@ from replica_servers import LEASE_MS, SHORT_LEASE_MS, Server, until, write
 from structlog.testing import capture_logs
 
 from fluss_tiering.model.errors import DataDirInUseError, ErrorCode, FlussTieringError
+from fluss_tiering.server.core.store.note import StoreKind, note_database
 from fluss_tiering.server.failover.election import Leader
 from fluss_tiering.server.failover.replica import FailoverReplica
-from fluss_tiering.server.settings import load_settings
-from fluss_tiering.server.store.note import StoreKind, note_database
+from fluss_tiering.server.settings.server_settings import load_settings
 from postgres_support import Postgres, socket_of, through
 from tcp_proxy import TcpProxy
 from waiting import WAIT_S

@@ -17,9 +17,9 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.client.aio import AsyncTieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError, NotActiveError
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.server.edge.listener import RpcListener
 from fluss_tiering.server.failover.standby import StandbyRole
-from fluss_tiering.server.rpc.listener import RpcListener
-from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.server.settings.server_settings import ServerSettings
 from fluss_tiering.wire.errors import ACTIVE_SERVER_KEY, code_from_metadata
 from waiting import wait_until
 

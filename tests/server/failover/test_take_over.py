@@ -20,9 +20,9 @@ from fluss_tiering.cli import main
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
+from fluss_tiering.server.core.store.database import Database
+from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.failover.election import Election
-from fluss_tiering.server.store.database import Database
-from fluss_tiering.server.store.store import SqlTieringStore
 from fluss_tiering.wire.tables import path_to_pb
 from needs import needs
 from postgres_support import Postgres

@@ -10,7 +10,7 @@ import pytest
 from engine_support import MINUTE, VirtualClock
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import BucketInfo, TableBucket
-from fluss_tiering.server.lake.backlogs import Backlog, Backlogs
+from fluss_tiering.server.core.lake.backlogs import Backlog, Backlogs
 
 TABLE = 7
 

@@ -8,8 +8,8 @@ from manager_support import Managers
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
-from fluss_tiering.server.lake import manager as lake_manager
-from fluss_tiering.server.lake.merging import (
+from fluss_tiering.server.core.lake import manager as lake_manager
+from fluss_tiering.server.core.lake.merging import (
     CommitRegistration,
     merge_commit,
     prepared_offsets,

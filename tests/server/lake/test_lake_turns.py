@@ -13,8 +13,8 @@ from manager_support import Managers, Turns
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
-from fluss_tiering.server.embedded.lake import OwnLakeSnapshots
-from fluss_tiering.server.lake.merging import CommitRegistration
+from fluss_tiering.server.backends.embedded.lake import OwnLakeSnapshots
+from fluss_tiering.server.core.lake.merging import CommitRegistration
 
 COUNT = 3_000
 PRESENT = [BucketInfo(TableBucket(1, bucket), 0, 100, 800) for bucket in range(COUNT)]

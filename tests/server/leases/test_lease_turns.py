@@ -13,10 +13,10 @@ from engine_support import HOUR, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.leases import turns
-from fluss_tiering.server.leases.limits import LeaseLimits
-from fluss_tiering.server.leases.manager import PINS_AT_ONCE, KvSnapshotLeaseManager
-from fluss_tiering.server.store.records import LeaseAttempt
+from fluss_tiering.server.core.leases import turns
+from fluss_tiering.server.core.leases.limits import LeaseLimits
+from fluss_tiering.server.core.leases.manager import PINS_AT_ONCE, KvSnapshotLeaseManager
+from fluss_tiering.server.core.store.records import LeaseAttempt
 
 MANY = {TableBucket(number // 16, number % 16): number for number in range(3 * PINS_AT_ONCE + 1)}
 FEW = {TableBucket(1, number): 7 for number in range(3)}

@@ -13,9 +13,9 @@ from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.leases import turns
-from fluss_tiering.server.leases.limits import LeaseLimits
-from fluss_tiering.server.leases.manager import KvSnapshotLeaseManager
+from fluss_tiering.server.core.leases import turns
+from fluss_tiering.server.core.leases.limits import LeaseLimits
+from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
 
 B0, B1, B2 = (TableBucket(1, number) for number in range(3))
 
@@ -236,7 +236,7 @@ def test_only_the_newest_attempt_drops_a_lease_however_many_pins_it_has(  # L22,
 def test_old_attempts_are_forgotten_in_turns(  # L22, D5
     managers: Managers, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fluss_tiering.server.leases.attempts._PRUNED_AT_ONCE", 2)
+    monkeypatch.setattr("fluss_tiering.server.core.leases.attempts._PRUNED_AT_ONCE", 2)
     for lease_id in ("A", "B", "C"):
         managers.acquire(lease_id, HOUR, {})
     clock.advance(8 * 24 * HOUR)

@@ -19,9 +19,8 @@ from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
-from fluss_tiering.server.rpc import pages
-from fluss_tiering.server.rpc.services import METHODS
-from fluss_tiering.server.rpc.tiering import rounds
+from fluss_tiering.server.edge.methods import METHODS
+from fluss_tiering.server.services import pages, rounds
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.wire import leases as leases_wire
 from fluss_tiering.wire.checks import MAX_ENTRIES
@@ -53,7 +52,7 @@ def refusal(call: Any) -> grpc.Call:
     return refused.value  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("method", sorted(METHODS - {"/fluss_tiering.v1.Tables/WriteRows"}))
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"/fluss_tiering.v1.Tables/WriteRows"}))
 def test_a_large_request_is_refused_before_it_is_converted(channel: grpc.Channel, method: str) -> None:  # D8
     # Bytes that no decoder takes: it is their number that is refused.
     refused = refusal(channel.unary_stream(method)(b"\xff" * (MAX_REQUEST + 1), timeout=10))

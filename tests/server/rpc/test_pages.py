@@ -18,7 +18,7 @@ from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.client.calls import call
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
-from fluss_tiering.server.rpc import reads
+from fluss_tiering.server.services import reads
 from fluss_tiering.wire.tables import path_to_pb
 from needs import needs
 

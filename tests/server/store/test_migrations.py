@@ -16,8 +16,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.server.store import layout, schema
-from fluss_tiering.server.store.store import SqlTieringStore, open_database
+from fluss_tiering.server.core.store import layout, schema
+from fluss_tiering.server.core.store.store import SqlTieringStore, open_database
 
 FIRST_RELEASE = Path(__file__).with_name("first_release.sql")
 

@@ -13,8 +13,8 @@ from engine_support import ServerThread, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import Claim
-from fluss_tiering.server.embedded.adoption import adopt_data_dir
-from fluss_tiering.server.store.note import DATABASE_FILE, NOTE_FILE, StoreKind, check_kind
+from fluss_tiering.server.backends.embedded.adoption import adopt_data_dir
+from fluss_tiering.server.core.store.note import DATABASE_FILE, NOTE_FILE, StoreKind, check_kind
 from fluss_tiering.storage.data_dir import DataDir, read_data_dir_id
 from postgres_support import Postgres
 

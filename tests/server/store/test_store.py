@@ -17,10 +17,10 @@ from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import RoundOrigin, TieringRound, TieringState, TieringStats, TieringStatus
-from fluss_tiering.server.store.database import checked_store_url
-from fluss_tiering.server.store.offsets import PackedOffsets
-from fluss_tiering.server.store.records import CommittedLakeSnapshot, LeaseAttempt
-from fluss_tiering.server.store.store import SqlTieringStore
+from fluss_tiering.server.core.store.offsets import PackedOffsets
+from fluss_tiering.server.core.store.records import CommittedLakeSnapshot, LeaseAttempt
+from fluss_tiering.server.core.store.store import SqlTieringStore
+from fluss_tiering.server.settings.values import checked_store_url
 from postgres_support import Postgres
 
 

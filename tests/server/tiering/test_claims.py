@@ -9,8 +9,8 @@ from engine_support import VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, TieringState
-from fluss_tiering.server.tiering.heartbeat import Heartbeat
-from fluss_tiering.server.tiering.states import RoundOwner
+from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
+from fluss_tiering.server.core.tiering.states import RoundOwner
 
 
 def begin_attempt(managers: Managers, lease_id: str = "X") -> int:

@@ -10,8 +10,8 @@ from manager_support import Managers
 from engine_support import MINUTE
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringState, TieringStatus
-from fluss_tiering.server.tiering.fence import next_coordinator_epoch
-from fluss_tiering.server.tiering.heartbeat import Heartbeat
+from fluss_tiering.server.core.tiering.fence import next_coordinator_epoch
+from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
 
 YEAR_2027 = 1_798_761_600_000
 

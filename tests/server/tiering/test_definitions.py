@@ -70,7 +70,7 @@ def test_an_alteration_that_cannot_be_recorded_is_undone(
 
     with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
         table = new_table(client)
-        monkeypatch.setattr("fluss_tiering.server.tiering.manager.LakeTieringManager.alter", fail)
+        monkeypatch.setattr("fluss_tiering.server.core.tiering.manager.LakeTieringManager.alter", fail)
         with pytest.raises(FlussTieringError) as refused:
             client.alter_table(table.path, {ENABLED: "false"})
         assert refused.value.code is ErrorCode.STORAGE

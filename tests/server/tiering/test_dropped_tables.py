@@ -11,7 +11,7 @@ from manager_support import Managers
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.model.tiering import Claim, TieringState, TieringStats, TieringStatus
-from fluss_tiering.server.tiering.broadcaster import StatusWatcher
+from fluss_tiering.server.core.tiering.broadcaster import StatusWatcher
 
 ENABLED = "table.datalake.enabled"
 STATS = TieringStats(rows=3, bytes=40, files=1, lake_snapshot_id=7)

@@ -11,14 +11,14 @@ from engine_support import MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStatus
-from fluss_tiering.server.tiering.broadcaster import StatusBroadcaster, StatusWatcher
-from fluss_tiering.server.tiering.changes import TieringChanges
-from fluss_tiering.server.tiering.claims import claim_table
-from fluss_tiering.server.tiering.due import move_due
-from fluss_tiering.server.tiering.heartbeat import Heartbeat
-from fluss_tiering.server.tiering.manager import LakeTieringManager
-from fluss_tiering.server.tiering.policy import TieringPolicy
-from fluss_tiering.server.tiering.states import (
+from fluss_tiering.server.core.tiering.broadcaster import StatusBroadcaster, StatusWatcher
+from fluss_tiering.server.core.tiering.changes import TieringChanges
+from fluss_tiering.server.core.tiering.claims import claim_table
+from fluss_tiering.server.core.tiering.due import move_due
+from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
+from fluss_tiering.server.core.tiering.manager import LakeTieringManager
+from fluss_tiering.server.core.tiering.policy import TieringPolicy
+from fluss_tiering.server.core.tiering.states import (
     MAX_CONSECUTIVE_FAILURES,
     FailureBackoff,
     RoundOwner,

@@ -16,8 +16,8 @@ from fluss_tiering.model.tiering import (
     TieringState,
     TieringStats,
 )
-from fluss_tiering.server.tiering.heartbeat import Heartbeat, check_heartbeat, heartbeat_turns, joined_answers
-from fluss_tiering.server.tiering.states import RoundOwner
+from fluss_tiering.server.core.tiering.heartbeat import Heartbeat, check_heartbeat, heartbeat_turns, joined_answers
+from fluss_tiering.server.core.tiering.states import RoundOwner
 
 STATS = TieringStats(rows=10, bytes=1000, files=2, lake_snapshot_id=77)
 

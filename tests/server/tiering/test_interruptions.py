@@ -13,8 +13,8 @@ from engine_support import VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringRound, TieringState
-from fluss_tiering.server.tiering.heartbeat import Heartbeat
-from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES, MAX_INTERRUPTIONS
+from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
+from fluss_tiering.server.core.tiering.states import MAX_CONSECUTIVE_FAILURES, MAX_INTERRUPTIONS
 
 LONGEST_ROUND = 7 * 24 * 60 * 60 * 1000
 

@@ -11,7 +11,8 @@ from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
-from fluss_tiering.server.tiering.states import MAX_CONSECUTIVE_FAILURES, MAX_INTERRUPTIONS, FailureBackoff
+from fluss_tiering.server.core.tiering.states import MAX_CONSECUTIVE_FAILURES, MAX_INTERRUPTIONS, FailureBackoff
+from fluss_tiering.server.settings.server_settings import ServerSettings
 
 DAY = 24 * 60 * MINUTE
 
@@ -36,7 +37,7 @@ def test_after_ten_failures_in_a_row_a_table_is_parked(managers: Managers, clock
     managers.restart()
     status = managers.status(table)
     assert (status.state, status.next_retry_time, status.parked) == (TieringState.FAILED, None, True)
-    assert status.consecutive_failures == MAX_CONSECUTIVE_FAILURES == 10
+    assert status.consecutive_failures == MAX_CONSECUTIVE_FAILURES == ServerSettings().max_consecutive_failures == 10
     clock.advance(365 * DAY)
     managers.tiering.move_due_tables()
     assert managers.status(table) == status

@@ -8,10 +8,10 @@ from structlog.testing import capture_logs
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats
-from fluss_tiering.server.tiering.changes import _log_round
-from fluss_tiering.server.tiering.fence import require_coordinator
-from fluss_tiering.server.tiering.options import LakeOptions
-from fluss_tiering.server.tiering.totals import RoundTotals, TableTotals
+from fluss_tiering.server.core.tiering.changes import _log_round
+from fluss_tiering.server.core.tiering.fence import require_coordinator
+from fluss_tiering.server.core.tiering.options import LakeOptions
+from fluss_tiering.server.core.tiering.totals import RoundTotals, TableTotals
 
 
 def round_of(state: TieringState, stats: TieringStats | None = None, **more: object) -> TieringRound:

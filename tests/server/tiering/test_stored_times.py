@@ -10,7 +10,7 @@ from manager_support import Managers
 from engine_support import HOUR, MINUTE
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
-from fluss_tiering.server.tiering.states import without_future
+from fluss_tiering.server.core.tiering.states import without_future
 
 NOW = 1_700_000_000_000
 LONGEST = 10 * MINUTE

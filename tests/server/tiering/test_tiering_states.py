@@ -12,7 +12,7 @@ from manager_support import BACKOFF_BASE, BACKOFF_CAP, Managers
 from engine_support import MINUTE, VirtualClock, table_info
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import TRANSITIONS, TieringState, TieringStatus
-from fluss_tiering.server.tiering.states import FailureBackoff, TieredTable, move
+from fluss_tiering.server.core.tiering.states import FailureBackoff, TieredTable, move
 
 LEGAL = {
     ("New", "Scheduled"),

@@ -7,7 +7,7 @@ from manager_support import Managers
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import StatusChanges
-from fluss_tiering.server.tiering.broadcaster import MAX_WATCHERS, StatusWatcher
+from fluss_tiering.server.core.tiering.broadcaster import MAX_WATCHERS, StatusWatcher
 
 
 def watcher(managers: Managers, *names: str, wake: object = lambda: None) -> StatusWatcher:

@@ -10,9 +10,9 @@ from manager_support import BACKOFF_BASE, BACKOFF_CAP, HEARTBEAT_TIMEOUT, Manage
 from engine_support import MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringState, TieringStats
-from fluss_tiering.server.tiering.heartbeat import Heartbeat
-from fluss_tiering.server.tiering.states import FailureBackoff
-from fluss_tiering.server.tiering.totals import TableTotals
+from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
+from fluss_tiering.server.core.tiering.states import FailureBackoff
+from fluss_tiering.server.core.tiering.totals import TableTotals
 
 SWITCHED_OFF = {"table.datalake.enabled": "false"}
 

@@ -21,7 +21,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
-from fluss_tiering.server.cluster import connect
+from fluss_tiering.server.backends.cluster import connect
 from fluss_tiering.spark.audit.verify import verify_table
 from needs import needs
 

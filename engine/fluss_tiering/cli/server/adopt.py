@@ -38,8 +38,8 @@ def adopt(
     not copied with the folder: only one of two copies may tier into such a catalog. The default lake of the folder has
     absolute paths, so that a folder with one has to keep its path.
     """
-    from fluss_tiering.server.embedded.adoption import adopt_data_dir  # noqa: PLC0415 - the server's libraries
-    from fluss_tiering.server.store.note import StoreKind  # noqa: PLC0415
+    from fluss_tiering.server.backends.embedded.adoption import adopt_data_dir  # noqa: PLC0415 - the server's libraries
+    from fluss_tiering.server.core.store.note import StoreKind  # noqa: PLC0415
 
     done = adopt_data_dir(data_dir, None if store is None else StoreKind(store))
     from_where = "" if done.original is None else f", apart from {done.original}"

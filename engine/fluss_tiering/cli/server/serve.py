@@ -63,7 +63,7 @@ def serve(
     variable. Its name is FLUSS_TIERING_ followed by the key in capitals, with underscores for dots and hyphens.
     """
     from fluss_tiering.server.app import run  # noqa: PLC0415 - the server's libraries, for this command only
-    from fluss_tiering.server.settings import load_settings, settings_from_keys  # noqa: PLC0415
+    from fluss_tiering.server.settings.server_settings import load_settings, settings_from_keys  # noqa: PLC0415
 
     options = {"data_dir": data_dir, "fluss": fluss, "host": host, "port": port, "store_url": store}
     given = {name: value for name, value in options.items() if value is not None}

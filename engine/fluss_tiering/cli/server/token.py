@@ -12,8 +12,8 @@ from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.command import Command, Group
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.security.roles import ALL_TABLES, Grant
-from fluss_tiering.server.security.tokens import PRIVATE, StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.roles import ALL_TABLES, Grant
+from fluss_tiering.server.edge.callers.tokens import PRIVATE, StaticToken, TokenFile
 from fluss_tiering.storage.files import reporting_os_errors, write_durably
 
 app = typer.Typer(

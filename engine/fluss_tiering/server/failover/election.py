@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fluss_tiering.server.store.database import Database
+from fluss_tiering.server.core.store.database import Database
 
 # The layout of this table never changes. Migrations change the other tables only, and only a leader migrates.
 _CREATE: Final = """

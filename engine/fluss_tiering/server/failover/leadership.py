@@ -11,9 +11,9 @@ import sqlalchemy as sa
 import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.core.store.database import Database
 from fluss_tiering.server.failover import election
 from fluss_tiering.server.failover.tokens import TransactionTokens
-from fluss_tiering.server.store.database import Database
 
 _SETTLE_ATTEMPTS: Final = 10
 _SETTLE_PAUSE_S: Final = 0.5

@@ -13,18 +13,18 @@ import structlog
 
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.time_limit import time_limit
-from fluss_tiering.server.backend import Backend
+from fluss_tiering.server.backends.backend import Backend
+from fluss_tiering.server.core.store.database import Database
+from fluss_tiering.server.core.store.note import StoreKind, check_kind
+from fluss_tiering.server.core.store.store import SqlTieringStore
+from fluss_tiering.server.core.threads import ServerThreads
+from fluss_tiering.server.edge.listener import RpcListener, address_of
+from fluss_tiering.server.edge.server_roles import Role
 from fluss_tiering.server.failover.election import Election, Leader
 from fluss_tiering.server.failover.leadership import Leadership, LeadershipFence
 from fluss_tiering.server.failover.standby import StandbyRole, server_credentials
 from fluss_tiering.server.failover.succession import Succession
-from fluss_tiering.server.rpc.listener import RpcListener, address_of
-from fluss_tiering.server.rpc.roles import Role
-from fluss_tiering.server.settings import ServerSettings
-from fluss_tiering.server.store.database import Database
-from fluss_tiering.server.store.note import StoreKind, check_kind
-from fluss_tiering.server.store.store import SqlTieringStore
-from fluss_tiering.server.threads import ServerThreads
+from fluss_tiering.server.settings.server_settings import ServerSettings
 
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", "[::]"})  # noqa: S104 - these are replaced, not bound
 

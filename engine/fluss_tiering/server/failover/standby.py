@@ -10,10 +10,10 @@ import grpc.aio
 
 from fluss_tiering.client.channel import MAX_MESSAGE_BYTES
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError, NotActiveError
-from fluss_tiering.server.rpc.roles import Context, Handler, bytes_handler
-from fluss_tiering.server.security.authentication import AUTHORIZATION_KEY, Authenticator
-from fluss_tiering.server.security.executor_tokens import UncheckedExecutorTokens
-from fluss_tiering.server.settings import ServerSettings
+from fluss_tiering.server.edge.callers.authentication import AUTHORIZATION_KEY, Authenticator
+from fluss_tiering.server.edge.callers.executor_tokens import UncheckedExecutorTokens
+from fluss_tiering.server.edge.server_roles import Context, Handler, bytes_handler
+from fluss_tiering.server.settings.server_settings import ServerSettings
 from fluss_tiering.wire.errors import code_from_metadata
 
 _FORWARDED: Final = "/fluss_tiering.v1.LakeTiering/ListTieringStatuses"

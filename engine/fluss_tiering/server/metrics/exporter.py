@@ -21,12 +21,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, P
 
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.edge.callers.authentication import Authenticated, Authentication, CallCredentials
+from fluss_tiering.server.edge.callers.certificate_names import context_of_peer
+from fluss_tiering.server.edge.callers.roles import Role
+from fluss_tiering.server.edge.tls import ServerTls
 from fluss_tiering.server.metrics.rpc import RpcMetrics
 from fluss_tiering.server.metrics.server import ServerCollector
-from fluss_tiering.server.security.authentication import Authenticated, Authentication, CallCredentials
-from fluss_tiering.server.security.certificate_names import context_of_peer
-from fluss_tiering.server.security.roles import Role
-from fluss_tiering.server.security.tls import ServerTls
 
 logger = structlog.get_logger(__name__)
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from fluss_tiering.server.rpc.handlers import status_of_call, wrapped
-from fluss_tiering.server.rpc.interceptor import OwnServicesInterceptor
+from fluss_tiering.server.edge.handlers import status_of_call, wrapped
+from fluss_tiering.server.edge.interceptor import OwnServicesInterceptor
 
 if TYPE_CHECKING:
-    from fluss_tiering.server.rpc.handlers import Behaviour, Context, Handler
+    from fluss_tiering.server.edge.handlers import Behaviour, Context, Handler
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 

@@ -14,11 +14,11 @@ from fluss_tiering.model.clock import Clock, SystemClock
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.components import ServerComponents
+from fluss_tiering.server.edge.callers.issuer_keys import IssuerKeys
+from fluss_tiering.server.edge.callers.static_tokens import StaticTokens
+from fluss_tiering.server.edge.tls import ServerTls
+from fluss_tiering.server.edge.watched_files import WatchedFiles
 from fluss_tiering.server.metrics.tables import read_tables, tables_text
-from fluss_tiering.server.security.oidc.issuer_keys import IssuerKeys
-from fluss_tiering.server.security.static_tokens import StaticTokens
-from fluss_tiering.server.security.tls import ServerTls
-from fluss_tiering.server.security.watched_files import WatchedFiles
 
 
 class Replica(Protocol):

@@ -14,9 +14,9 @@ from typing import Final
 
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
-from fluss_tiering.server.lake.backlogs import Backlogs
-from fluss_tiering.server.tiering.states import TieredTable
-from fluss_tiering.server.tiering.totals import RoundTotals, TableTotals
+from fluss_tiering.server.core.lake.backlogs import Backlogs
+from fluss_tiering.server.core.tiering.states import TieredTable
+from fluss_tiering.server.core.tiering.totals import RoundTotals, TableTotals
 
 _PREFIX: Final = "fluss_coordinator_lakeTiering_table_"
 _LOST: Final = "fluss_tiering_dropped_untiered_records_total"

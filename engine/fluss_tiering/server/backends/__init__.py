@@ -1,0 +1,1 @@
+"""The two storages behind a server: the embedded one, and a Fluss cluster."""

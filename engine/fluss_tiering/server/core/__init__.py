@@ -1,0 +1,1 @@
+"""What the server knows and decides: rounds, leases, lake offsets, scans, and the store that keeps them."""

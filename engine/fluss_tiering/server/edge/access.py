@@ -1,0 +1,165 @@
+"""Lets only those make a call who may: it finds out who calls, and compares their roles with the one the call takes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import grpc
+import grpc.aio
+
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.edge.audit.call import present_call
+from fluss_tiering.server.edge.callers.authentication import (
+    Authenticated,
+    Authentication,
+    CallCredentials,
+    RefusedTokenError,
+    refused_token,
+    set_authenticated,
+)
+from fluss_tiering.server.edge.callers.identity import Identity, set_caller
+from fluss_tiering.server.edge.callers.roles import Role
+from fluss_tiering.server.edge.callers.tokens import public_id
+from fluss_tiering.server.edge.handlers import wrapped
+from fluss_tiering.server.edge.methods import OPEN_TO_EXECUTORS, REQUIRED_ROLES
+from fluss_tiering.wire.errors import status_of_error, trailing_metadata_of_error
+
+if TYPE_CHECKING:
+    from fluss_tiering.server.edge.handlers import Behaviour, Context, Handler
+
+_REFLECTION: Final = "/grpc.reflection."
+
+
+class CallAccess:
+    """Refuses calls of callers that are not known or that lack the call's role.
+
+    It comes before a request is decoded, so that callers who are not known cost little.
+
+    Args:
+        authentication: Finds out who calls.
+    """
+
+    def __init__(self, authentication: Authentication) -> None:
+        self._authentication = authentication
+
+    def wrap(self, handler: Handler, method: str) -> Handler:
+        """Return a handler that refuses who may not make the call."""
+
+        def unary(behaviour: Behaviour) -> Behaviour:
+            async def handle(requests: Any, context: Context) -> object:  # noqa: ANN401 - one or many
+                await self._admit(method, requests, context)
+                return await behaviour(requests, context)
+
+            return handle
+
+        def streaming(behaviour: Behaviour) -> Behaviour:
+            async def handle(requests: Any, context: Context) -> AsyncIterator[object]:  # noqa: ANN401 - one or many
+                caller = await self._admit(method, requests, context)
+                allowed = _while_valid(requests, caller) if handler.request_streaming else requests
+                async for response in behaviour(allowed, context):
+                    _check_valid(caller)
+                    yield response
+
+            return handle
+
+        return wrapped(handler, unary, streaming)
+
+    async def _admit(self, method: str, requests: object, context: Context) -> Authenticated:
+        try:
+            found = await self._authorized(method, context)
+        except FlussTieringError as error:
+            call = present_call()
+            if error.code is ErrorCode.AUTHORIZATION and call is not None and isinstance(requests, bytes):
+                # So that the audit log says which table the refused call was about.
+                call.unread = requests
+            raise
+        set_authenticated(found)
+        return found
+
+    async def _authorized(self, method: str, context: Context) -> Authenticated:
+        call = present_call()
+        try:
+            credentials = CallCredentials.of(context.invocation_metadata(), context.auth_context())
+            if call is not None and credentials.bearer is not None:
+                call.token_id = public_id(credentials.bearer)
+            found = await self._authentication.authenticate(credentials)
+        except FlussTieringError as error:
+            if call is not None and isinstance(error, RefusedTokenError):
+                call.reason = error.reason
+            raise
+        if call is not None:
+            call.identity = found.identity.name
+        if found.identity.executor_of is not None:
+            _check_open_to_executors(method)
+            set_caller(found.identity)
+            return found
+        role = REQUIRED_ROLES[method]
+        if not found.identity.has(role):
+            raise _lacks_role(found.identity, role, method)
+        set_caller(found.identity, role)
+        return found
+
+
+class ReflectionAccess(grpc.aio.ServerInterceptor):
+    """Asks callers of reflection who they are.
+
+    Args:
+        authentication: Finds out who calls.
+    """
+
+    def __init__(self, authentication: Authentication) -> None:
+        self._authentication = authentication
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """Return the handler of a call, which asks for credentials if it is one of reflection."""
+        handler = await continuation(handler_call_details)
+        if handler is None or not str(handler_call_details.method).startswith(_REFLECTION):
+            return handler
+        reflect = cast("Behaviour", handler.stream_stream)
+
+        async def stream(requests: Any, context: Context) -> AsyncIterator[object]:  # noqa: ANN401 - a stream
+            try:
+                credentials = CallCredentials.of(context.invocation_metadata(), context.auth_context())
+                caller = await self._authentication.authenticate(credentials)
+            except FlussTieringError as error:
+                await context.abort(status_of_error(error), error.message, trailing_metadata_of_error(error))
+            async for response in reflect(requests, context):
+                if not caller.is_valid():
+                    return
+                yield response
+
+        return grpc.stream_stream_rpc_method_handler(stream, handler.request_deserializer, handler.response_serializer)
+
+
+def _lacks_role(identity: Identity, role: Role, method: str) -> FlussTieringError:
+    remedy = "ask an administrator of the server for it"
+    if not identity.grants:
+        remedy = "ask an administrator of the server for an entry with exactly this identity in the access file"
+    return FlussTieringError(
+        ErrorCode.AUTHORIZATION,
+        f"{identity.name} may not call {method.rpartition('/')[2]}: it takes the role {role}; {remedy}",
+    )
+
+
+def _check_open_to_executors(method: str) -> None:
+    if method not in OPEN_TO_EXECUTORS:
+        raise FlussTieringError(
+            ErrorCode.AUTHORIZATION,
+            f"the token of an executor may not call {method.rpartition('/')[2]}: it may only read",
+        )
+
+
+async def _while_valid(requests: AsyncIterator[object], caller: Authenticated) -> AsyncIterator[object]:
+    async for request in requests:
+        _check_valid(caller)
+        yield request
+
+
+def _check_valid(caller: Authenticated) -> None:
+    if not caller.is_valid():
+        raise refused_token()

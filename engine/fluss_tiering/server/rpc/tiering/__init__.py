@@ -1,1 +1,0 @@
-"""The LakeTiering service: its calls, by what they are about."""

@@ -1,1 +1,0 @@
-"""OpenID Connect: callers that an issuer of tokens vouches for."""

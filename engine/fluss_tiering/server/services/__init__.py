@@ -1,0 +1,1 @@
+"""The gRPC services: they read requests, call the core, and write answers."""
