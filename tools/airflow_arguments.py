@@ -1,4 +1,4 @@
-"""The page docs/airflow/arguments.md: what each public name of the Airflow provider takes, from its docstring.
+"""docs/reference/airflow-arguments.md: what each public name of the provider takes, from its docstring.
 
 The modules are read and not imported, so that the page can be made and checked without Airflow.
 """
@@ -25,8 +25,8 @@ _INTRODUCTION: Final = """\
 
 # Arguments of the operators
 
-Everything here is imported from `airflow_provider_fluss`. [Operators by example](operators.md) shows how the names are
-used together. An argument without a default must be given. *Templated* arguments may have Jinja templates. A
+Everything here is imported from `airflow_provider_fluss`. [Operators by example](../airflow/operators.md) shows how the
+names are used together. An argument without a default must be given. *Templated* arguments may have Jinja templates. A
 template that renders to nothing leaves a limit of the submit operator at its default. Each operator and sensor also
 takes the arguments of Airflow's base class, such as `task_id` and `retries`.
 """

@@ -21,7 +21,7 @@ def pages() -> dict[Path, str]:
     """Return the text of each page that is made from the code, wholly or in part."""
     promises = REFERENCE / "behaviour.md"
     return {
-        ROOT / "docs" / "airflow" / "arguments.md": airflow_arguments.page(),
+        REFERENCE / "airflow-arguments.md": airflow_arguments.page(),
         promises: behaviour.fill_in(promises.read_text(), ROOT),
         REFERENCE / "cli.md": command_line.page(),
         REFERENCE / "configuration.md": configuration.page(),

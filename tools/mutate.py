@@ -5,7 +5,7 @@
 A *mutant* is the package with one small break, such as `<=` for `<`. It is killed if one of the tests that run the
 broken function fails, and it survives otherwise. Everything happens in a copy of the repository under
 `.cache/mutation`. A second run goes on where the first one ended: mutants of functions that changed are tried again,
-and so are survivors once anything else changed. "Mutants" in CONTRIBUTING.md says what to do with survivors.
+and so are survivors once anything else changed. "Mutants" in docs/development.md says what to do with survivors.
 """
 
 from __future__ import annotations

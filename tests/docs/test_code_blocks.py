@@ -14,13 +14,10 @@ from code_blocks import ROOT, CodeBlock, code_blocks
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 AIRFLOW_PAGES = [
     *sorted((ROOT / "docs" / "airflow").glob("*.md")),
-    *sorted((ROOT / "docs" / "how-to").glob("airflow-*.md")),
     ROOT / "docs" / "how-to" / "alert.md",
     ROOT / "docs" / "reference" / "airflow.md",
 ]
 QUICK_START = ROOT / "docs" / "airflow" / "quick-start.md"
-NOT_INSTALLED = "airflow.providers.slack"
-"""What an example needs that the project's environment does not have: such an example is only compiled."""
 
 
 def blocks(pages: list[Path], *languages: str) -> list[CodeBlock]:
@@ -30,7 +27,7 @@ def blocks(pages: list[Path], *languages: str) -> list[CodeBlock]:
 DATA = blocks(PAGES, "json", "yaml", "yml")
 PYTHON = blocks(PAGES, "python")
 SHELL = blocks(PAGES, "bash", "sh")
-EXAMPLES = [block for block in blocks(AIRFLOW_PAGES, "python") if NOT_INSTALLED not in block.code]
+EXAMPLES = blocks(AIRFLOW_PAGES, "python")
 
 
 def test_there_are_blocks_to_test() -> None:
