@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final, cast
+from pathlib import Path
+from typing import Any, Final, Literal, cast, get_args, get_origin
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from fluss_tiering.cli.common import examples, help_words
+from fluss_tiering.cli.common import examples
 from fluss_tiering.cli.main import app
 from markdown_text import table
 
 _PROGRAM: Final = "fluss-tiering"
+_WORDS: Final = {int: "NUMBER", float: "NUMBER", Path: "FILE"}
 
 _INTRODUCTION: Final = f"""# Command line
 
@@ -23,7 +25,7 @@ Each command and each group of commands has `--help`, or `-h` for short, which t
 says what you write behind an option. A word in capitals stands for a value of your own. An option with the value *none*
 stands alone. A `DURATION` is a whole number with a unit: `30s`, `10min`, `6h`, `3d`. The unit may be written out:
 `3 minutes`. A `SIZE` is a whole number of bytes, or one with a unit: `kb`, `mb`, `gb` or `tb`. A *repeatable* option
-can be given more than once, each time with one value. Any other option with a value can be given only once.
+can be given more than once, each time with one value. Of any other option that is given again, the last value counts.
 
 An argument in brackets, such as `[DATABASE.TABLE]`, may be left out. Of an argument with dots behind it, such as
 `FILE...`, there may be several.
@@ -56,7 +58,7 @@ def _commands(command: TyperGroup | TyperCommand, names: tuple[str, ...]) -> Ite
             yield from _commands(cast("TyperGroup | TyperCommand", child), (*names, name))
         return
     name = " ".join(names)
-    arguments = [help_words.name(each) for each in _parameters(command) if isinstance(each, TyperArgument)]
+    arguments = [_name(each) for each in _parameters(command) if isinstance(each, TyperArgument)]
     usage = " ".join([_PROGRAM, name, "[OPTIONS]", *arguments])
     yield f"\n## {name}\n\n{_text(command)}\n\n```text\n{usage}\n```\n"
     yield _options(command)
@@ -85,21 +87,41 @@ def _text(command: TyperCommand) -> str:
 def _names(parameter: TyperOption | TyperArgument) -> str:
     """Return every name of a parameter, the long ones first."""
     if isinstance(parameter, TyperArgument):
-        return f"`{help_words.name(parameter)}`"
+        return f"`{_name(parameter)}`"
     names = [*sorted(parameter.opts, key=len, reverse=True), *parameter.secondary_opts]
     return ", ".join(f"`{name}`" for name in names)
+
+
+def _name(argument: TyperArgument) -> str:
+    """Return the name of an argument: `[X]` need not be given, and of `X...` there may be more."""
+    shown = (argument.metavar or argument.name.upper()).removesuffix("...").strip("[]")
+    if not argument.required:
+        shown = f"[{shown}]"
+    return shown if argument.nargs == 1 else f"{shown}..."
+
+
+def _is_choice(kind: Any) -> bool:  # noqa: ANN401 - a type
+    return get_origin(kind) is Literal or hasattr(kind, "__members__")
 
 
 def _value(parameter: TyperOption | TyperArgument) -> str:
     """Return what a value of an option has to look like."""
     if isinstance(parameter, TyperArgument):
         return "one" if parameter.nargs == 1 else "several"
-    word = help_words.value(parameter)
-    if not word:
+    if parameter.is_flag:
         return "none"
-    listed = help_words.choices(parameter)
-    shown = f"one of {', '.join(f'`{each}`' for each in listed)}" if listed else f"`{word}`"
-    limits = help_words.number_range(parameter)
+    kind: Any = parameter.type_descriptor.annotation
+    if get_origin(kind) is list:
+        (kind,) = get_args(kind)
+    listed = [str(each) for each in get_args(kind) or kind] if _is_choice(kind) else []
+    shown = (
+        f"one of {', '.join(f'`{each}`' for each in listed)}"
+        if listed
+        else f"`{parameter.metavar or _WORDS.get(kind, 'TEXT')}`"
+    )
+    limits = "" if parameter.min is None else f"at least {parameter.min}"
+    if parameter.min is not None and parameter.max is not None:
+        limits = f"{parameter.min} to {parameter.max}"
     return ", ".join(filter(None, (shown, limits, "repeatable" if parameter.multiple else "")))
 
 

@@ -40,5 +40,5 @@ def test_a_copy_with_a_lake_is_refused(command, tmp_path):
 
 
 def test_a_database_that_there_is_not_is_told_in_words(command, tmp_path):
-    told = "Invalid value for '--store': 'mysql' is not one of sqlite, postgresql"
+    told = "Invalid value for '--store': Value error, 'mysql' is not one of 'sqlite', 'postgresql'"
     assert command("adopt", tmp_path, "--store", "mysql").refuses(2, told)

@@ -18,14 +18,6 @@ from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOption
 from fluss_tiering.spark.startup import session
 
 
-@pytest.mark.parametrize("option", ["--verbose", "-v"])
-def test_an_option_of_the_program_behind_the_command_is_told_its_place(command, option):
-    answer = command("status", option)
-    assert answer.code == 2
-    told = " ".join(answer.err.replace("│", " ").split())
-    assert f"No such option: {option}. It stands before the command: fluss-tiering {option} ... status" in told
-
-
 @pytest.mark.parametrize("variable", ["TOKEN_FILE", "TLS_CA", "TLS_CERT"])
 def test_a_file_that_never_ends_is_refused(command, monkeypatch, variable):
     monkeypatch.setenv("FLUSS_TIERING_TLS_KEY", "/dev/zero")
@@ -42,21 +34,6 @@ def test_a_token_is_never_written_over_the_file_of_the_tokens(command, tmp_path,
     before = (tmp_path / "tokens.json").read_bytes()
     assert command(*create, "--output", output).refuses(2, "--output names tokens.json", "expected another file")
     assert (tmp_path / "tokens.json").read_bytes() == before
-
-
-def test_another_unknown_option_has_no_such_hint(command):
-    assert "stands before" not in command("status", "--nonsense").err
-    assert "stands behind" not in command("--nonsense", "status").err
-
-
-@pytest.mark.parametrize("arguments", [["status"], ["tables", "list"], ["tier", "shop.orders"]])
-@pytest.mark.parametrize("option", ["--server", "-s"])
-def test_an_option_of_the_command_before_it_is_told_its_place(command, arguments, option):
-    answer = command(option, "localhost:9133", *arguments)
-    assert answer.code == 2
-    names = " ".join(each for each in arguments if "." not in each)
-    told = " ".join(answer.err.replace("│", " ").split())
-    assert f"No such option: {option}. It stands behind the command: fluss-tiering {names} {option} ..." in told
 
 
 def test_the_printed_submit_has_the_paths_of_the_credentials(command, table, tmp_path, monkeypatch):

@@ -94,7 +94,7 @@ def test_a_listing_is_readable_on_a_terminal(command, tables, monkeypatch, argum
 @pytest.mark.parametrize(("arguments", "words"), COMMANDS.values(), ids=COMMANDS)
 def test_a_pipe_gets_every_column_in_one_line_a_row(command, tables, monkeypatch, arguments, words):  # D27
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr(output, "console", Console(width=140, height=50, force_terminal=False))
+    monkeypatch.setattr(output, "console", Console(width=output._PIPED_WIDTH, height=50, force_terminal=False))
     answer = command(*arguments)
     assert answer.code == 0
     assert "Not shown" not in answer.out
@@ -111,7 +111,6 @@ def test_no_word_is_broken_at_a_width_that_somebody_set(command, tables, monkeyp
         console = Console(file=StringIO(), width=1000, height=50, force_terminal=is_terminal, color_system=None)
         monkeypatch.setattr(output, "console", console)
         command(*arguments)
-        # A long name is broken behind a dot or the like.
         known = set(re.split(r"\s+|(?<=[._])", console.file.getvalue())) | set(console.file.getvalue().split())
         console = Console(file=StringIO(), width=width, height=50, force_terminal=is_terminal, color_system=None)
         monkeypatch.setattr(output, "console", console)
@@ -120,8 +119,6 @@ def test_no_word_is_broken_at_a_width_that_somebody_set(command, tables, monkeyp
         # What stands in the line about columns that are left out, or was counted in the meantime, like seconds.
         broken = [word for word in shown if word.strip(":,.") not in known and word.isalpha()]
         assert not set(broken) - {"Not", "shown", "in", "this", "width", "See", *TIME_WORDS}, arguments
-        pieces = [word for word in shown if word.startswith("warehouse_production.") and word not in known]
-        assert all(piece.endswith(("_", ".")) for piece in pieces), arguments
 
 
 def test_errors_break_at_spaces_on_a_terminal_and_nowhere_in_a_pipe(monkeypatch):
@@ -159,7 +156,6 @@ def test_a_name_gives_way_last(command, tables, monkeypatch):  # D27
     assert NAMES[0] in pieces
     at = next(number for number, piece in enumerate(pieces) if piece.startswith("warehouse_production"))
     assert "".join(pieces[at:]).startswith(NAMES[1])
-    assert pieces[at].endswith((".", "_"))
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160])

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from fluss_tiering.cli.common import options, output
-from fluss_tiering.cli.common.command import Command, Group
+from fluss_tiering.cli.common.command import Command
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
 
-app = typer.Typer(help="List KV snapshot leases, or drop one.", no_args_is_help=True, cls=Group)
+app = typer.Typer(help="List KV snapshot leases, or drop one.", no_args_is_help=True)
 
 
 @app.command("list", cls=Command)
@@ -50,7 +50,8 @@ def list_leases(server: options.Server = DEFAULT_TARGET, json: options.Json = Fa
 @app.command("drop", cls=Command)
 def drop_lease(
     lease_id: Annotated[
-        str, typer.Argument(help="The id of the lease, as `leases list` shows it.", show_default=False)
+        str,
+        typer.Argument(metavar="LEASE_ID", help="The id of the lease, as `leases list` shows it.", show_default=False),
     ],
     server: options.Server = DEFAULT_TARGET,
 ) -> None:

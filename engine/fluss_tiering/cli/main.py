@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from fluss_tiering.cli import class_archive, health, history, leases, put, resume, scan, spark_conf, status, tables
 from fluss_tiering.cli.common import command, extras, output, security
@@ -38,7 +39,7 @@ _WRITERS: Final = ("click.", "rich.", "typer.", "fluss_tiering.cli.")
 """The modules that write to standard output."""
 
 
-class _Commands(command.Group):
+class _Commands(TyperGroup):
     """The commands. One whose optional dependencies are not installed says what to install."""
 
     def invoke(self, ctx: Any) -> object:  # noqa: ANN401 - a type that typer keeps to itself
@@ -50,14 +51,6 @@ class _Commands(command.Group):
             if missing is None:
                 raise
             raise missing from error
-        except Exception as error:
-            # typer keeps the type of the error to itself.
-            option = getattr(error, "option_name", None)
-            if any(option in each.opts for each in self.params) and hasattr(error, "message"):
-                error.message += (
-                    f". It stands before the command: {app.info.name} {option} ... {ctx.invoked_subcommand}"
-                )
-            raise
 
 
 app = typer.Typer(

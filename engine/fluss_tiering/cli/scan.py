@@ -67,7 +67,7 @@ def scan(
     from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
 
     row_limit(limit)
-    options.names("--columns", columns, without="all")
+    options.names("--columns", columns)
     on_terminal = sys.stdout.isatty()
     row_format = row_format or (RowFormat.TABLE if on_terminal else RowFormat.CSV)
     if row_format is RowFormat.ARROW and on_terminal:

@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 
 from fluss_tiering.cli.common import options, output
-from fluss_tiering.cli.common.command import Command, Group
+from fluss_tiering.cli.common.command import Command
 from fluss_tiering.cli.common.options import CSV
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.common.security import about_nothing
@@ -35,7 +35,7 @@ _DropUntiered = Annotated[
     bool, typer.Option("--drop-untiered", help="Drop it although it has records that are not in the lake.")
 ]
 
-app = typer.Typer(help="List, create, describe, alter and drop tables.", no_args_is_help=True, cls=Group)
+app = typer.Typer(help="List, create, describe, alter and drop tables.", no_args_is_help=True)
 
 
 @app.command("list", cls=Command)
@@ -71,7 +71,10 @@ def list_tables(server: options.Server = DEFAULT_TARGET, json: options.Json = Fa
 def create_table(
     table: options.Table,
     like: Annotated[
-        Path | None, typer.Option("--like", help="Take the columns from this Parquet or CSV file.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--like", metavar="FILE", help="Take the columns from this Parquet or CSV file.", show_default=False
+        ),
     ] = None,
     column: Annotated[
         list[str] | None,

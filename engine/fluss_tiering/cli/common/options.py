@@ -56,7 +56,8 @@ OptionalTables = Annotated[
 NullValue = Annotated[
     list[str] | None,
     typer.Option(
-        help="A text that means NULL in a CSV file if it is not in quotes. An empty value without quotes always does."
+        metavar="TEXT",
+        help="A text that means NULL in a CSV file if it is not in quotes. An empty value without quotes always does.",
     ),
 ]
 
@@ -73,23 +74,22 @@ def duration(option: str, text: str) -> timedelta:
         raise FlussTieringError(error.code, f"{option}: {error.message}") from error
 
 
-def names(option: str, text: str | None, *, without: str = "none", known: Collection[str] = ()) -> tuple[str, ...]:
+def names(option: str, text: str | None, *, known: Collection[str] = ()) -> tuple[str, ...]:
     """Return the column names in the text of an option, such as `A,B`; none if the option was not given.
 
     Args:
         option: The option.
         text: Its text.
-        without: What the command takes without the option.
         known: The names of columns that begin or end with blanks. Around others, blanks do not count.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if a name is empty, as it is when the text is an unset variable of a shell.
+        FlussTieringError: INVALID_REQUEST if a name is empty.
     """
     found = () if text is None else tuple(name if name in known else name.strip() for name in text.split(","))
     if not all(found):
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"{option} {text!r}: expected the names of columns, for example A,B; leave {option} out for {without}",
+            f"{option} {text!r}: expected the names of columns, for example A,B",
         )
     return found
 

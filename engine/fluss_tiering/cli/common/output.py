@@ -14,34 +14,28 @@ from datetime import UTC, datetime
 from typing import Final
 
 import humanize
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from rich.text import Text
 
-from fluss_tiering.cli.common.layout import (
-    Heading,
-    at_spaces,
-    lay_out,
-    marked_up,
-    side_by_side,
-    stacked,
-    width_of_whole,
-)
+from fluss_tiering.cli.common import layout
+from fluss_tiering.cli.common.layout import Heading, marked_up
 from fluss_tiering.model.error_text import harmless
 from fluss_tiering.short_times import distance
 
 __all__ = ["Heading"]
 
-_PIPED_WIDTH: Final = 140
-"""The least width in a pipe or a log. The 80 columns that rich takes by default would break words of wide tables."""
-_WIDEST_PIPED_CELL: Final = 200
+_PIPED_WIDTH: Final = 1000
+"""The width in a pipe or a log. The 80 columns that rich takes by default would break the cells of wide tables."""
 
 _ON_TERMINAL: Final = sys.stdout is not None and sys.stdout.isatty()
 console = Console(width=None if _ON_TERMINAL or "COLUMNS" in os.environ else _PIPED_WIDTH)
 _PLAIN_ARGUMENT: Final = re.compile(r"[\w@%+=:,./?-]+")
 error_console = Console(stderr=True)
 
+_WORD: Final = re.compile(r"\S+")
 _STEERING: Final = re.compile(r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 NOTHING: Final = "[dim]–[/]"
@@ -71,7 +65,7 @@ def print_sentence(text: str, to: Console | None = None) -> None:
     """
     target = console if to is None else to
     whole = marked_up(text)
-    target.print(at_spaces(whole, target.width) if target.is_terminal else whole, highlight=False, soft_wrap=True)
+    target.print(_at_spaces(whole, target.width) if target.is_terminal else whole, highlight=False, soft_wrap=True)
 
 
 def print_error(message: str) -> None:
@@ -110,39 +104,12 @@ def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[S
         return
     if title is not None:
         print_sentence(f"[italic]{escape(title)}[/]")
-    with _wide_enough(headings, cells):
-        console.print(make_table(headings, cells))
+    console.print(make_table(headings, cells))
 
 
 def make_table(headings: Sequence[Heading], rows: Iterable[Sequence[str]]) -> RenderableType:
-    """Return a table of cells with rich markup that can be read in the width of the console.
-
-    On a terminal that is too narrow, columns that can be spared are left out, and a line says so. If that is not
-    enough, each cell has a line of its own. A pipe gets all columns.
-    """
-    cells = list(rows)
-    layout = lay_out(headings, cells, console.width, leave_out=console.is_terminal)
-    if layout.widths is None:
-        return stacked(headings, cells, console.width)
-    table = side_by_side(headings, cells, layout.shown, layout.widths)
-    left_out = [heading.title for number, heading in enumerate(headings) if number not in layout.shown]
-    if not left_out:
-        return table
-    return Group(table, Text(f"Not shown in this width: {', '.join(left_out)}. See --json.", "dim"))
-
-
-@contextmanager
-def _wide_enough(headings: Sequence[Heading], cells: Sequence[Sequence[str]]) -> Iterator[None]:
-    """Let a pipe be as wide as the table for the block. A terminal, or a width that somebody set, stays as it is."""
-    if console.is_terminal or "COLUMNS" in os.environ:
-        yield
-        return
-    before = console.width
-    console.width = max(before, width_of_whole(headings, cells, _WIDEST_PIPED_CELL))
-    try:
-        yield
-    finally:
-        console.width = before
+    """Return a table of cells with rich markup that can be read in the width of the console."""
+    return layout.make_table(headings, list(rows), console)
 
 
 def print_errors(errors: Iterable[tuple[str, str]]) -> None:
@@ -238,3 +205,19 @@ def iso_time(time_ms: int | None) -> str | None:
 
 def _datetime(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+def _at_spaces(text: Text, width: int) -> Text:
+    """Return a text that is broken into lines at spaces. A word that is wider than a line stays whole."""
+    breaks: list[int] = []
+    begin = 0
+    for word in _WORD.finditer(text.plain):
+        if "\n" in text.plain[begin : word.start()]:
+            begin = text.plain.rindex("\n", 0, word.start()) + 1
+        if begin < word.start() and cell_len(text.plain[begin : word.end()]) > width:
+            begin = word.start()
+            breaks.append(begin)
+    lines = text.divide(breaks)
+    for line in lines[:-1]:
+        line.rstrip()
+    return Text("\n").join(lines)

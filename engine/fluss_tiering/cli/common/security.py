@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from typer.core import TyperOption
 
 from fluss_tiering.client import security
 
-_PANEL: Final = "Servers that ask who calls"
-
 TokenFile = Annotated[
     Path | None,
     typer.Option(
         envvar=security.TOKEN_FILE_VARIABLE,
+        metavar="FILE",
         help=f"The file that holds the token of the caller. The variable {security.TOKEN_VARIABLE} may hold the token.",
-        rich_help_panel=_PANEL,
     ),
 ]
 Tls = Annotated[
@@ -32,29 +30,30 @@ Tls = Annotated[
         envvar=security.TLS_VARIABLE,
         help="Whether to use TLS. It is used anyway if an option names a certificate.",
         show_default=False,
-        rich_help_panel=_PANEL,
     ),
 ]
 TlsCa = Annotated[
     Path | None,
     typer.Option(
         envvar=security.TLS_CA_VARIABLE,
+        metavar="FILE",
         help="The authorities in PEM that the server's certificate may come from. The default is those of the system.",
-        rich_help_panel=_PANEL,
     ),
 ]
 TlsCert = Annotated[
     Path | None,
     typer.Option(
         envvar=security.TLS_CERT_VARIABLE,
+        metavar="FILE",
         help="The caller's certificate in PEM, for a server that asks for one.",
-        rich_help_panel=_PANEL,
     ),
 ]
 TlsKey = Annotated[
     Path | None,
     typer.Option(
-        envvar=security.TLS_KEY_VARIABLE, help="The key of the caller's certificate in PEM.", rich_help_panel=_PANEL
+        envvar=security.TLS_KEY_VARIABLE,
+        metavar="FILE",
+        help="The key of the caller's certificate in PEM.",
     ),
 ]
 

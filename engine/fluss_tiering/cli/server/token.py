@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from fluss_tiering.cli.common import options, output
-from fluss_tiering.cli.common.command import Command, Group
+from fluss_tiering.cli.common.command import Command
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.edge.callers.roles import ALL_TABLES, Grant
@@ -19,7 +19,6 @@ from fluss_tiering.storage.files import reporting_os_errors, write_durably
 app = typer.Typer(
     help="Make, list and revoke the tokens by which callers of a server prove who they are.",
     no_args_is_help=True,
-    cls=Group,
 )
 
 _STANDARD_OUTPUT: Final = Path("-")
@@ -30,6 +29,8 @@ _File = Annotated[
         "--file",
         "-f",
         envvar="FLUSS_TIERING_TOKENS_FILE",
+        metavar="FILE",
+        dir_okay=False,
         help="The file of the tokens, which the server's setting tokens-file names. It holds hashes and no tokens.",
         show_default=False,
     ),
@@ -49,7 +50,9 @@ _Roles = Annotated[
 
 @app.command("create", cls=Command)
 def create_token(
-    name: Annotated[str, typer.Argument(help="Whose token it is, as the audit log shows it.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Whose token it is, as the audit log shows it.", show_default=False)
+    ],
     file: _File,
     role: _Roles,
     expires_in: Annotated[
@@ -62,6 +65,8 @@ def create_token(
             "--output",
             "-o",
             metavar="FILE",
+            dir_okay=False,
+            allow_dash=True,
             help="Where to write the token, in the place of an older one. Only its owner may read the file. Without "
             "this option, or with -, the token is printed.",
             show_default=False,
