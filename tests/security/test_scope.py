@@ -1,4 +1,4 @@
-"""Roles for some tables: each call about another table is answered as if there were no such table."""
+"""Roles for some tables: each call about another table is refused, whether or not there is such a table."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
-from fluss_tiering.server.edge.callers.identity import Identity
+from fluss_tiering.server.edge.callers.identity import Identity, scope_of
 from fluss_tiering.server.edge.callers.roles import Grant, Role
-from fluss_tiering.server.edge.callers.scope import scope_of
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.named import Kind, names_in
 from fluss_tiering.wire.tables import path_to_pb
 
 OUTSIDE = TablePath("hr", "salaries")
@@ -60,8 +60,8 @@ def test_a_scope_is_the_union_of_the_patterns(
             or (fnmatchcase(path.database, pattern.split(".")[0]) and fnmatchcase(path.table, pattern.split(".")[1]))
             for pattern in patterns
         )
-        assert (scope is None or scope.shows(path)) == shown
-        assert scope is None or scope.shows(path) == shown, "the second time too"
+        assert (scope is None or path in scope) == shown
+        assert scope is None or (path in scope) == shown, "the second time too"
 
 
 KNOWN = {
@@ -188,7 +188,7 @@ def filled(client: TieringClient, path: TablePath, lease_id: str) -> TableInfo:
 def twice(
     channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
 ) -> dict[str, list[tuple[Answer, Answer]]]:
-    """The answers to the same requests about a table that does not exist, and then is there but hidden."""
+    """The answers to the same requests about a table of others: while it does not exist, and when it does."""
     inside = filled(admin, INSIDE, "shop-lease")
     named = Named(OUTSIDE, inside.table_id + 1, "hr-lease")
     before = answers(channel, tokens[1]["shop"], named)
@@ -209,11 +209,27 @@ def test_there_is_a_request_of_each_method() -> None:
 
 
 @pytest.mark.parametrize("path", METHODS)
-def test_a_hidden_table_is_one_that_does_not_exist(twice: dict[str, list[tuple[Answer, Answer]]], path: str) -> None:
-    for missing, hidden in twice[METHODS[path].name]:
-        assert hidden == missing
+def test_a_call_about_a_table_of_others_is_refused(twice: dict[str, list[tuple[Answer, Answer]]], path: str) -> None:
+    """A list leaves the table out. Ids and leases that nobody knows are left to the services."""
+    name = METHODS[path].name
+    for request, (missing, there) in zip(requests(Named(OUTSIDE, 2, "hr-lease"))[name], twice[name], strict=True):
+        kinds = {kind for kind, _ in names_in(request)}
+        if kinds:
+            assert there.status is grpc.StatusCode.PERMISSION_DENIED
+            assert not there.responses
+            assert f"may not call {name} for " in there.details
+            assert "is for other tables only; ask an administrator" in there.details
+        if Kind.PATH in kinds or not kinds:
+            assert there == missing
+        else:
+            assert missing.status is not grpc.StatusCode.PERMISSION_DENIED
+            assert str(OUTSIDE) not in there.details, "an id does not tell the path"
 
 
+LEASE_CALLS = [
+    *("RenewKvSnapshotLeases", "ListKvSnapshotLeases", "ReleaseKvSnapshotLease", "DropKvSnapshotLease"),
+    *("CancelTiering", "ListTieringRounds", "GetLeaseOutcome"),
+]
 READS = [
     *("ListTables", "GetTables", "ListBuckets", "GetKvSnapshotMetadata", "FetchLog", "FetchKvSnapshot", "ScanKv"),
     *("ListKvSnapshotLeases", "GetLakeSnapshot", "ListTieringStatuses", "WatchTieringStatuses", "ListTieringRounds"),
@@ -225,10 +241,10 @@ READS = [
 def test_the_same_request_tells_others_of_the_table(
     twice: dict[str, list[tuple[Answer, Answer]]], channel: grpc.Channel, tokens: tuple[Path, dict[str, str]], name: str
 ) -> None:
-    """So it is the scope that hides the table in the answers above."""
+    """So it is the scope that keeps the table out of the answers above."""
     some = requests(Named(OUTSIDE, 2, "hr-lease"))[name]
     told = [ask(channel, method(name), tokens[1]["all"], each, 1) for each in some]
-    assert told != [hidden for _, hidden in twice[name]]
+    assert told != [there for _, there in twice[name]]
 
 
 @pytest.mark.sampled(8)
@@ -263,48 +279,21 @@ def test_a_caller_may_have_a_role_for_fewer_tables_than_another(
     read = ask(channel, method("GetTables"), tokens[1]["mixed"], named["GetTables"][0])
     assert read.status is grpc.StatusCode.OK
     claimed = ask(channel, method("ClaimTables"), tokens[1]["mixed"], named["ClaimTables"][0])
-    response = lake_tiering_pb2.ClaimTablesResponse.FromString(claimed.responses[0])
-    assert [each.error.code for each in response.claims] == ["AUTHORIZATION"]
-    assert "may read table hr.salaries, and may not do this with it" in response.claims[0].error.message
+    assert claimed.status is grpc.StatusCode.PERMISSION_DENIED
+    assert "may not call ClaimTables for table hr.salaries: its role tierer is for other tables" in claimed.details
 
 
-@pytest.mark.parametrize("name", ["TakeKvSnapshots", "DropTable", "AlterTable", "DropPartition", "WriteRows"])
-def test_a_call_about_a_table_that_the_caller_may_only_read_is_a_refusal(
-    twice: object, channel: grpc.Channel, tokens: tuple[Path, dict[str, str]], name: str
-) -> None:
-    """`reading` administers the shop and reads all tables, so that it knows of the others."""
-    for request in requests(Named(OUTSIDE, 2, "other"))[name]:
-        answer = ask(channel, method(name), tokens[1]["reading"], request)
-        told = answer.status is grpc.StatusCode.PERMISSION_DENIED or b"AUTHORIZATION" in b"".join(answer.responses)
-        assert told, answer
-
-
-def test_only_the_hidden_tables_of_a_call_are_refused(
+def test_one_table_of_others_refuses_the_whole_call(
     twice: object, channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
 ) -> None:
     seen = admin.create_table(TablePath("shop", "seen"), descriptor(freshness="0s"))
     request = lake_tiering_pb2.ClaimTablesRequest(
-        table_paths=[path_to_pb(OUTSIDE), path_to_pb(seen.path), path_to_pb(TablePath("hr", "nothing"))],
-        lease_id="one of three",
+        table_paths=[path_to_pb(seen.path), path_to_pb(TablePath("hr", "nothing"))], lease_id="one of two"
     )
     answer = ask(channel, method("ClaimTables"), tokens[1]["shop"], request)
-    claims = lake_tiering_pb2.ClaimTablesResponse.FromString(answer.responses[0]).claims
-    assert [each.error.code for each in claims] == ["TABLE_NOT_EXIST", "", "TABLE_NOT_EXIST"]
-    assert claims[0].error.message.replace("salaries", "nothing") == claims[2].error.message
-    (outside,) = admin.get_tables([OUTSIDE])
-    entries = [
-        lake_tiering_pb2.PbHeartbeatReqForTable(table_id=table_id, tiering_epoch=1)
-        for table_id in (outside.table_id, seen.table_id, 987_654)
-    ]
-    beat = ask(
-        channel,
-        method("LakeTieringHeartbeat"),
-        tokens[1]["shop"],
-        lake_tiering_pb2.LakeTieringHeartbeatRequest(tiering_tables=entries),
-    )
-    told = lake_tiering_pb2.LakeTieringHeartbeatResponse.FromString(beat.responses[0]).tiering_table_resp
-    assert [each.error.code for each in told] == ["TABLE_NOT_EXIST", "", "TABLE_NOT_EXIST"]
-    assert told[0].error.message.replace(str(outside.table_id), "987654") == told[2].error.message
+    assert answer.status is grpc.StatusCode.PERMISSION_DENIED
+    assert "table hr.nothing" in answer.details
+    assert not admin.list_tiering_rounds(seen.path), "nothing was claimed"
 
 
 def test_only_a_table_of_the_scope_is_handed_out(
@@ -327,22 +316,27 @@ def test_only_a_table_of_the_scope_is_handed_out(
     assert none.status is grpc.StatusCode.PERMISSION_DENIED, "the lease has tables now"
 
 
-def test_a_lease_of_a_hidden_table_is_not_to_be_used(
+def test_a_lease_with_a_table_of_others_is_not_to_be_used(
     twice: object, channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
 ) -> None:
-    admin.create_table(TablePath("shop", "lease_user"), descriptor(freshness="0s"))
-    (table,) = admin.get_tables([TablePath("shop", "lease_user")])
-    named = requests(Named(table.path, table.table_id, "hr-lease"))
-    claim = named["ClaimTables"][0]
-    claim.lease_id = "hr-lease"  # type: ignore[attr-defined]
+    """It also has a table of the caller. It is neither shown nor changed, and nothing new begins under its id."""
+    own = admin.create_table(TablePath("shop", "lease_user"), descriptor(freshness="0s"))
+    (outside,) = admin.get_tables([OUTSIDE])
+    admin.claim_tables([own.path], "hr-lease", None, "driver")
+    before = admin.list_leases("hr-lease"), admin.lease_outcome("hr-lease")
+    assert {each.path for each in before[1].rounds} == {own.path, outside.path}
+    named = requests(Named(own.path, own.table_id, "hr-lease"))
+    claim = lake_tiering_pb2.ClaimTablesRequest(table_paths=[path_to_pb(own.path)], lease_id="hr-lease")
+    beat = lake_tiering_pb2.LakeTieringHeartbeatRequest(request_table=True, lease_id="hr-lease")
     acquire = kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseRequest(
         lease_id="hr-lease", lease_duration_ms=1000, allow_empty=True
     )
-    before = admin.list_leases("hr-lease"), admin.lease_outcome("hr-lease")
-    for name, request in (("ClaimTables", claim), ("AcquireKvSnapshotLease", acquire)):
+    asked = [("ClaimTables", claim), ("LakeTieringHeartbeat", beat), ("AcquireKvSnapshotLease", acquire)]
+    asked += [(name, each) for name in LEASE_CALLS for each in named[name] if Kind.LEASE in dict(names_in(each))]
+    for name, request in asked:
         answer = ask(channel, method(name), tokens[1]["shop"], request)
-        assert answer.status is grpc.StatusCode.PERMISSION_DENIED
-        assert "lease id hr-lease cannot be used" in answer.details
+        assert answer.status is grpc.StatusCode.PERMISSION_DENIED, name
+        assert "for lease hr-lease, which has tables of others" in answer.details
     assert (admin.list_leases("hr-lease"), admin.lease_outcome("hr-lease")) == before
 
 

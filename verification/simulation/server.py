@@ -21,10 +21,12 @@ from fluss_tiering.server.core.leases import turns
 from fluss_tiering.server.core.managers import Managers
 from fluss_tiering.server.core.tiering.policy import TieringPolicy
 from fluss_tiering.server.core.tiering.states import FailureBackoff
-from fluss_tiering.server.edge.callers.identity import ANYBODY, set_caller
+from fluss_tiering.server.edge.callers.identity import ANYBODY, Caller, set_caller
+from fluss_tiering.server.edge.callers.roles import Role
 from fluss_tiering.server.edge.methods import SERVICES
 from fluss_tiering.server.services.kv_snapshot_leases import LeasesServicer
 from fluss_tiering.server.services.lake_tiering import LakeTieringServicer
+from fluss_tiering.server.services.table_access import TableAccess
 from fluss_tiering.server.services.tables import TablesServicer
 from simulation.scheduler import Process, Scheduler
 from simulation.storage import ModelStorage
@@ -131,7 +133,11 @@ class SimServer:
         }
         # The other components belong to services that tiering does not call.
         components: Any = ServerComponents(**{each.name: present.get(each.name) for each in fields(ServerComponents)})
-        self._servicers = [TablesServicer(components), LeasesServicer(components), LakeTieringServicer(components)]
+        self._servicers = [
+            TablesServicer(components),
+            LeasesServicer(components, TableAccess(components)),
+            LakeTieringServicer(components),
+        ]
         self.process = process
         self.observer.started(managers)
         leases, tiering = managers.leases, managers.tiering
@@ -162,7 +168,7 @@ class SimServer:
         call = object()
         self._unanswered[call] = refuse
         seen = self.observer.before(sender, method, request)
-        set_caller(ANYBODY)
+        set_caller(Caller(ANYBODY, Role.ADMIN))
         servicer = next(each for each in self._servicers if hasattr(each, method))
         try:
             response = _message(method, _run(getattr(servicer, method)(request, None)))

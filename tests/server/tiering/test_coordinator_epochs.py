@@ -97,25 +97,3 @@ def test_a_reserved_token_is_never_given_out_again(managers: Managers) -> None: 
         transaction.put_attempt_token(first - 1)  # the database lost the last reservation
     managers.restart()
     assert managers.leases.reserve("X", {})[0].attempt_token > first
-
-
-def test_a_driver_that_may_not_see_a_table_learns_nothing_of_its_rounds(managers: Managers) -> None:
-    table = managers.add_table(1, name="hidden", freshness="0s")
-    claim = managers.claim(table)
-    epoch = managers.tiering.heartbeat(Heartbeat()).coordinator_epoch
-    managers.finish(claim)
-    managers.restart()
-    entries = tuple(
-        HeartbeatEntry(table_id, claim.tiering_epoch, coordinator_epoch=named)
-        for named in (0, epoch, epoch + 1)
-        for table_id in (table.table_id, 77)
-    )
-    for entry, unknown in zip(entries[::2], entries[1::2], strict=True):
-        for kind in ("tiering", "finished", "failed"):
-            told = [
-                managers.tiering.heartbeat(Heartbeat(**{kind: (each,)}), shows=lambda path: path != table.path)
-                for each in (entry, unknown)
-            ]
-            hidden, missing = (getattr(each, f"{kind}_errors") for each in told)
-            refused, expected = hidden[table.table_id], missing[77]
-            assert (refused.code, refused.message.replace("table 1 ", "table 77 ")) == (expected.code, expected.message)

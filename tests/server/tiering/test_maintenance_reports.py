@@ -1,4 +1,4 @@
-"""Reports on maintenance: only tables that the driver may see are counted, and a dropped table is forgotten."""
+"""Reports on maintenance: they are counted for tables that are tiered, and a dropped table is forgotten."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from fluss_tiering.model.maintenance import MaintenanceReport
 from fluss_tiering.wire.tiering import status_to_pb
 
 
-def test_only_tables_that_the_driver_may_see_are_counted(managers: Managers, clock: VirtualClock) -> None:
-    shown, hidden = managers.add_table(1), managers.add_table(2)
-    reports = [MaintenanceReport(each.table_id, saved_files=3) for each in (shown, hidden)]
-
-    managers.tiering.count_maintenance(reports, lambda path: path == shown.path)
-
-    assert managers.tiering.totals.of(shown.table_id).saved_files == 3
-    assert managers.tiering.totals.of(hidden.table_id).maintained_time is None
-    assert managers.tiering.statuses(shown.path)[0].last_maintained_time == clock.now_ms()
-    assert managers.tiering.statuses(hidden.path)[0].last_maintained_time is None
+def test_reports_are_counted(managers: Managers, clock: VirtualClock) -> None:
+    maintained, other = managers.add_table(1), managers.add_table(2)
+    managers.tiering.count_maintenance([MaintenanceReport(each, saved_files=3) for each in (maintained.table_id, 77)])
+    assert managers.tiering.totals.of(maintained.table_id).saved_files == 3
+    assert managers.tiering.totals.of(other.table_id).maintained_time is None
+    assert managers.tiering.statuses(maintained.path)[0].last_maintained_time == clock.now_ms()
+    assert managers.tiering.statuses(other.path)[0].last_maintained_time is None
 
 
 def test_the_maintenance_of_a_dropped_table_is_forgotten(managers: Managers) -> None:

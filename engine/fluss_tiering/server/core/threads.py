@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextvars import copy_context
 from typing import Any, Final, ParamSpec, TypeVar
 
 from fluss_tiering.server.core.turns import TurnWatch
@@ -88,8 +87,7 @@ class ServerThreads:
 
 
 async def _run(executor: Executor, function: Callable[[], T]) -> T:
-    # The context of a call tells which tables its caller may see.
-    return await asyncio.get_running_loop().run_in_executor(executor, copy_context().run, function)
+    return await asyncio.get_running_loop().run_in_executor(executor, function)
 
 
 def _next(iterator: Iterator[T]) -> T | None:

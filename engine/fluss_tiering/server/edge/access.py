@@ -18,7 +18,7 @@ from fluss_tiering.server.edge.callers.authentication import (
     refused_token,
     set_authenticated,
 )
-from fluss_tiering.server.edge.callers.identity import Identity, set_caller
+from fluss_tiering.server.edge.callers.identity import Caller, Identity, set_caller
 from fluss_tiering.server.edge.callers.roles import Role
 from fluss_tiering.server.edge.callers.tokens import public_id
 from fluss_tiering.server.edge.handlers import wrapped
@@ -92,12 +92,12 @@ class CallAccess:
             call.identity = found.identity.name
         if found.identity.executor_of is not None:
             _check_open_to_executors(method)
-            set_caller(found.identity)
+            set_caller(Caller(found.identity, None))
             return found
         role = REQUIRED_ROLES[method]
         if not found.identity.has(role):
             raise _lacks_role(found.identity, role, method)
-        set_caller(found.identity, role)
+        set_caller(Caller(found.identity, role))
         return found
 
 

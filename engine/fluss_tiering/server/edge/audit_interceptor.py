@@ -12,12 +12,12 @@ from google.protobuf.message_factory import GetMessageClass
 
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.server.edge.audit.call import CallNotes, host_of, request_id_metadata, set_call
-from fluss_tiering.server.edge.audit.named import cut_name
 from fluss_tiering.server.edge.audit.refusals import RefusedCalls
 from fluss_tiering.server.edge.callers.roles import Role
 from fluss_tiering.server.edge.handlers import status_of_call, wrapped
 from fluss_tiering.server.edge.interceptor import OwnServicesInterceptor
 from fluss_tiering.server.edge.methods import METHODS, REQUIRED_ROLES
+from fluss_tiering.server.edge.named import cut_name
 from fluss_tiering.wire.errors import status_of
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 from fluss_tiering.api.v1.kv_scan_pb2_grpc import add_KvScanServicer_to_server
@@ -15,23 +14,20 @@ from fluss_tiering.server.edge.server_roles import Handler
 from fluss_tiering.server.services.kv_scan import KvScanServicer
 from fluss_tiering.server.services.kv_snapshot_leases import LeasesServicer
 from fluss_tiering.server.services.lake_tiering import LakeTieringServicer
-from fluss_tiering.server.services.storage_scope import VisibleStorage
+from fluss_tiering.server.services.table_access import TableAccess
 from fluss_tiering.server.services.tables import TablesServicer
 
 
 def active_handlers(components: ServerComponents) -> dict[str, Handler]:
-    """Return the handlers of all services of an active server, by the path of the method.
-
-    They see the storage as callers do.
-    """
-    components = replace(components, storage=VisibleStorage(components.storage))
+    """Return the handlers of all services of an active server, by the path of the method."""
+    access = TableAccess(components)
     collected = _Handlers()
     server = cast("Any", collected)
     add_TablesServicer_to_server(TablesServicer(components), server)
-    add_KvSnapshotLeasesServicer_to_server(LeasesServicer(components), server)
+    add_KvSnapshotLeasesServicer_to_server(LeasesServicer(components, access), server)
     add_LakeTieringServicer_to_server(LakeTieringServicer(components), server)
     add_KvScanServicer_to_server(KvScanServicer(components), server)
-    return collected.by_method
+    return {method: access.wrap(handler, method) for method, handler in collected.by_method.items()}
 
 
 class _Handlers:

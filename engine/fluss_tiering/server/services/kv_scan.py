@@ -12,7 +12,7 @@ from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanServicer as GeneratedKvS
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.core.scans.reading import open_scanner, read_rows
 from fluss_tiering.server.core.scans.scanner import ScanStep
-from fluss_tiering.server.edge.callers.identity import caller, require_table_of_executor
+from fluss_tiering.server.edge.callers.identity import caller
 from fluss_tiering.wire import kv_scan as wire
 
 _READS_AT_ONCE: Final = 4
@@ -34,10 +34,10 @@ class KvScanServicer(GeneratedKvScanServicer):
         """Open a scanner, continue a scan, or close a scanner. Closing needs no leadership."""
         call = wire.call_from_pb(request)
         if isinstance(call, wire.CloseScan):
-            await self._threads.storage(self._scanners.close, call.scanner_id, caller().name)
+            await self._threads.storage(self._scanners.close, call.scanner_id, caller().identity.name)
             return pb.ScanKvResponse()
         self._check()
-        owner = caller().name
+        owner = caller().identity.name
         # The steps run to their end, whether or not the client still waits, so that the scanner is never left half-way.
         steps = asyncio.ensure_future(self._open(call) if isinstance(call, wire.OpenScan) else self._continue(call))
         try:
@@ -50,9 +50,8 @@ class KvScanServicer(GeneratedKvScanServicer):
             raise
 
     async def _open(self, call: wire.OpenScan) -> wire.ScannedRows:
-        require_table_of_executor(call.bucket.table_id)
         log_offset, step = await self._threads.storage(
-            open_scanner, self._scanners, self._storage, call.bucket, call.limit, caller().name
+            open_scanner, self._scanners, self._storage, call.bucket, call.limit, caller().identity.name
         )
         if step is None:
             return wire.ScannedRows(None, has_more=False, arrow_ipc=b"", log_offset=log_offset)
@@ -64,7 +63,7 @@ class KvScanServicer(GeneratedKvScanServicer):
             raise
 
     async def _continue(self, call: wire.ContinueScan) -> wire.ScannedRows:
-        step = self._scanners.begin(call.scanner_id, call.call_seq_id, caller().name)
+        step = self._scanners.begin(call.scanner_id, call.call_seq_id, caller().identity.name)
         return await self._read(step, call.batch_size_bytes)
 
     async def _read(self, step: ScanStep, batch_size_bytes: int) -> wire.ScannedRows:

@@ -10,8 +10,8 @@ from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as pb
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesServicer
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.components import ServerComponents
-from fluss_tiering.server.services.lease_scope import VisibleLeases, lease_tables
 from fluss_tiering.server.services.reads import LeaseReads
+from fluss_tiering.server.services.table_access import TableAccess
 from fluss_tiering.wire import leases as wire
 from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.checks import bounded, bounded_total, identifier, optional_token
@@ -22,11 +22,9 @@ _MAX_DURATION_MS: Final = 30 * 24 * 60 * 60 * 1000
 class LeasesServicer(KvSnapshotLeasesServicer):
     """KV snapshot leases over gRPC."""
 
-    def __init__(self, components: ServerComponents) -> None:
-        threads, storage, managers = components.threads, components.storage, components.managers
-        tables = lease_tables(threads, storage, managers)
-        self._leases = VisibleLeases(components.backend.leases, tables, storage)
-        self._reads = LeaseReads(threads, managers.leases, tables)
+    def __init__(self, components: ServerComponents, access: TableAccess) -> None:
+        self._leases = components.backend.leases
+        self._reads = LeaseReads(components.threads, components.managers.leases, access)
 
     async def AcquireKvSnapshotLease(
         self, request: pb.AcquireKvSnapshotLeaseRequest, context: object

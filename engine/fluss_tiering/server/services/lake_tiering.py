@@ -10,7 +10,6 @@ from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringServicer as GeneratedLakeTieringServicer
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.services.lake_snapshots import LakeSnapshotCalls
-from fluss_tiering.server.services.lease_scope import lease_tables
 from fluss_tiering.server.services.reads import StatusEntries, TieringReads
 from fluss_tiering.server.services.rounds import RoundCalls
 from fluss_tiering.server.services.statuses import StatusCalls
@@ -24,9 +23,8 @@ class LakeTieringServicer(GeneratedLakeTieringServicer):
         threads, storage, backend = components.threads, components.storage, components.backend
         tiering, entries = components.managers.tiering, StatusEntries()
         tables = StorageLookup(threads, storage, tiering, backend.refresh_tables)
-        leases = lease_tables(threads, storage, components.managers)
-        self._rounds = RoundCalls(threads, tiering, tables, leases, components.executor_tokens)
-        self._reads = TieringReads(threads, tiering, tables, leases, entries)
+        self._rounds = RoundCalls(threads, tiering, tables, components.executor_tokens)
+        self._reads = TieringReads(threads, tiering, tables, entries)
         self._statuses = StatusCalls(threads, tiering, tables, entries)
         self._lake_snapshots = LakeSnapshotCalls(threads, storage, backend.lake)
 

@@ -11,7 +11,6 @@ from typing import Final
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lake import not_tiered
 from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringStatus
@@ -20,9 +19,9 @@ from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
 from fluss_tiering.server.core.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.server.core.tiering.manager import LakeTieringManager
-from fluss_tiering.server.edge.callers.scope import is_hidden, present_scope
-from fluss_tiering.server.services.lease_scope import LeaseTables
+from fluss_tiering.server.edge.callers.identity import caller
 from fluss_tiering.server.services.pages import Collected, page_size_of, token_of_path
+from fluss_tiering.server.services.table_access import TableAccess
 from fluss_tiering.server.services.table_lookup import StorageLookup
 from fluss_tiering.wire import leases as leases_wire
 from fluss_tiering.wire import tiering as tiering_wire
@@ -81,32 +80,23 @@ class TieringReads:
         threads: The threads of the server.
         tiering: The statuses and rounds.
         tables: Tells which tables do not exist.
-        leases: The tables of leases.
         entries: The serialized statuses that were sent before.
     """
 
     def __init__(
-        self,
-        threads: ServerThreads,
-        tiering: LakeTieringManager,
-        tables: StorageLookup,
-        leases: LeaseTables,
-        entries: StatusEntries,
+        self, threads: ServerThreads, tiering: LakeTieringManager, tables: StorageLookup, entries: StatusEntries
     ) -> None:
         self._threads = threads
         self._tiering = tiering
         self._tables = tables
-        self._leases = leases
         self._entries = entries
 
     async def list_statuses(self, request: lake_tiering_pb2.ListTieringStatusesRequest) -> bytes:
         """Return the status of a table, or of all tables, as a serialized ListTieringStatusesResponse."""
         path = path_from_pb(request.table_path) if request.HasField("table_path") else None
         size, after = page_size_of(request), request.page_token
-        scope = present_scope()
+        present = caller()
         try:
-            if path is not None and is_hidden(path):
-                raise not_tiered(path)
             statuses = await self._threads.control(self._tiering.statuses, path)
         except FlussTieringError:
             if path is None:
@@ -114,8 +104,8 @@ class TieringReads:
             for error in (await self._tables.missing([path])).values():
                 raise error from None
             statuses = await self._threads.control(self._tiering.statuses, path)
-        if scope is not None:
-            statuses = [status for status in statuses if scope.shows(status.path)]
+        if present.tables is not None:
+            statuses = [status for status in statuses if present.sees(status.path)]
         if request.failing:
             statuses = [status for status in statuses if status.failing]
         if after:
@@ -138,22 +128,18 @@ class TieringReads:
         limit = request.limit or _DEFAULT_ROUNDS
         size, after = page_size_of(request), _table_id(request.page_token)
         collected = Collected("ListTieringRounds")
-        count, last = 0, None
+        count, sees = 0, caller().sees
         while True:
             page = await self._rounds(path, lease_id, limit, after, size - count if size else _ROUNDS_AT_ONCE)
-            rounds = _visible(page.rounds)
+            rounds = [each for each in page.rounds if sees(each.path)]
             for each in rounds:
                 # Of one table all rounds have one path, so that they stay the newest first when they are sorted.
                 order = (each.table_id,) if size else (token_of_path(each.path), each.table_id)
                 message = lake_tiering_pb2.ListTieringRoundsResponse(rounds=[tiering_wire.round_to_pb(each)])
                 collected.add(order, message.SerializeToString())
             after, count = page.next_after, count + len(rounds)
-            last = rounds[-1].table_id if rounds else last
             if after is None or (size and count >= size):
                 break
-        if after is not None and present_scope() is not None:
-            # The id of a table that the caller may not see must not be told.
-            after = last if await self._has_visible_rounds(path, lease_id, after) else None
         if path is not None and not count and not request.page_token:
             await self._tables.require(path)
         end = lake_tiering_pb2.ListTieringRoundsResponse(next_page_token="" if after is None else str(after))
@@ -173,9 +159,7 @@ class TieringReads:
             after = page.next_after
             if after is None:
                 break
-        if await self._leases.is_hidden(lease_id):
-            newest = None
-        rounds = sorted(_visible(rounds), key=lambda each: (each.path, each.table_id))
+        rounds = sorted(rounds, key=lambda each: (each.path, each.table_id))
         return tiering_wire.outcome_to_pb(outcome_of(newest, rounds, token))
 
     async def _rounds(
@@ -184,14 +168,6 @@ class TieringReads:
         """Return the rounds of as many tables as probably have the wanted number, within the limits of a turn."""
         tables = max(1, min(_TABLES_AT_ONCE, min(wanted, _ROUNDS_AT_ONCE) // limit))
         return await self._threads.control(self._tiering.rounds_page, path, lease_id, limit, after, tables)
-
-    async def _has_visible_rounds(self, path: TablePath | None, lease_id: str | None, after: int | None) -> bool:
-        """Return whether the caller may see a round of a table that follows an id."""
-        while True:
-            page = await self._threads.control(self._tiering.rounds_page, path, lease_id, 1, after, _TABLES_AT_ONCE)
-            after = page.next_after
-            if (found := bool(_visible(page.rounds))) or after is None:
-                return found
 
     def _outcomes(self, lease_id: str, after: int | None) -> tuple[LeaseAttempt | None, RoundsPage]:
         return self._tiering.attempt(lease_id), self._tiering.rounds_page(None, lease_id, 1, after, _TABLES_AT_ONCE)
@@ -203,19 +179,19 @@ class LeaseReads:
     Args:
         threads: The threads of the server.
         leases: The leases.
-        tables: The tables of the leases.
+        access: Knows which leases a caller may see.
     """
 
-    def __init__(self, threads: ServerThreads, leases: KvSnapshotLeaseManager, tables: LeaseTables) -> None:
+    def __init__(self, threads: ServerThreads, leases: KvSnapshotLeaseManager, access: TableAccess) -> None:
         self._threads = threads
         self._leases = leases
-        self._tables = tables
+        self._access = access
 
     async def list_leases(self, request: kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest) -> bytes:
         """Return the lease of an id, or all leases, as a serialized ListKvSnapshotLeasesResponse."""
         size, after = page_size_of(request), request.page_token
         if request.lease_id:
-            found = await self._tables.visible(await self._threads.control(self._leases.leases, request.lease_id))
+            found = await self._threads.control(self._leases.leases, request.lease_id)
             return await self._threads.storage(_leases_to_bytes, found)
         collected = Collected("ListKvSnapshotLeases")
         count = 0
@@ -224,19 +200,13 @@ class LeaseReads:
             page = await self._threads.control(self._leases.page, after, at_once, _SNAPSHOTS_AT_ONCE)
             if not page:
                 return collected.joined()
-            leases = await self._tables.visible(page)
+            leases = await self._access.visible_leases(page)
             # In a thread, because a lease may pin a hundred thousand snapshots.
             collected.add((page[0].lease_id,), await self._threads.storage(_leases_to_bytes, leases))
-            # A page that is full ends with a lease that the caller may see.
             after, count = page[-1].lease_id, count + len(leases)
             if size and count == size:
                 end = kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse(next_page_token=after)
                 return collected.joined() + end.SerializeToString()
-
-
-def _visible(rounds: Sequence[TieringRound]) -> Sequence[TieringRound]:
-    scope = present_scope()
-    return rounds if scope is None else [each for each in rounds if scope.shows(each.path)]
 
 
 def _leases_to_bytes(leases: Sequence[KvSnapshotLease]) -> bytes:

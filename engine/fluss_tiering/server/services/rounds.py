@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import ROUND_FORMAT, Claim, HeartbeatAnswer, HeartbeatEntry, TieringRound
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.server.core.tiering.heartbeat import Heartbeat, check_heartbeat, heartbeat_turns, joined_answers
 from fluss_tiering.server.core.tiering.manager import LakeTieringManager
 from fluss_tiering.server.core.tiering.states import RoundOwner
 from fluss_tiering.server.edge.callers.executor_tokens import ExecutorTokens
-from fluss_tiering.server.edge.callers.scope import present_scope
-from fluss_tiering.server.services.lease_scope import LeaseTables
+from fluss_tiering.server.edge.callers.identity import caller
 from fluss_tiering.server.services.table_lookup import StorageLookup
 from fluss_tiering.wire import tiering as wire
 from fluss_tiering.wire.checks import bounded, identifier, optional_token
@@ -34,7 +32,6 @@ class RoundCalls:
         threads: The threads of the server.
         tiering: The tables that are tiered.
         tables: Tells which tables do not exist.
-        leases: The tables of leases.
         tokens: Makes the tokens of rounds; None if callers need none.
     """
 
@@ -43,14 +40,12 @@ class RoundCalls:
         threads: ServerThreads,
         tiering: LakeTieringManager,
         tables: StorageLookup,
-        leases: LeaseTables,
         tokens: ExecutorTokens | None,
     ) -> None:
         self._tokens = tokens
         self._threads = threads
         self._tiering = tiering
         self._tables = tables
-        self._leases = leases
 
     async def heartbeat(self, request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbeatResponse:
         """Take the reports of rounds, and hand out a pending table if the driver asks for one."""
@@ -59,8 +54,6 @@ class RoundCalls:
             _check_format(request)
             lease_id = identifier(request, "lease_id", request.lease_id) if request.HasField("lease_id") else ""
             requester = RoundOwner(lease_id, optional_token(request), _driver(request, request.driver))
-            if lease_id:
-                await self._leases.require_usable(lease_id)
         heartbeat = Heartbeat(
             tiering=_entries(bounded(request, "tiering_tables", request.tiering_tables)),
             finished=_entries(bounded(request, "finished_tables", request.finished_tables)),
@@ -73,7 +66,7 @@ class RoundCalls:
         ]
         answer = await self._in_turns(heartbeat)
         if reports:
-            await self._threads.control(self._tiering.count_maintenance, reports, _shows())
+            await self._threads.control(self._tiering.count_maintenance, reports)
         if answer.claim is not None:
             answer = replace(answer, claim=self._with_token(answer.claim))
         return answer_to_pb(answer, tiering=heartbeat.tiering, finished=heartbeat.finished, failed=heartbeat.failed)
@@ -88,8 +81,9 @@ class RoundCalls:
         turns = heartbeat_turns(heartbeat, _TABLES_AT_ONCE)
         if len(turns) > 1 and heartbeat.requester is not None:
             await self._threads.control(self._tiering.require_current, heartbeat.requester)
-        shows = _shows()
-        return joined_answers([await self._threads.control(self._tiering.heartbeat, each, shows) for each in turns])
+        # A driver that asks for any table gets one for which it has the role.
+        among = caller().tables
+        return joined_answers([await self._threads.control(self._tiering.heartbeat, each, among) for each in turns])
 
     async def claim(self, request: pb.ClaimTablesRequest) -> pb.ClaimTablesResponse:
         """Claim tables by name, each on its own."""
@@ -103,7 +97,6 @@ class RoundCalls:
         paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
         if len(set(paths)) < len(paths):
             raise FlussTieringError(ErrorCode.INVALID_REQUEST, "ClaimTablesRequest names a table twice: claim it once")
-        await self._leases.require_usable(owner.lease_id)
         missing = await self._tables.missing(paths)
         present = [path for path in paths if path not in missing]
         claimed: list[Claim | FlussTieringError] = []
@@ -124,8 +117,6 @@ class RoundCalls:
         lease_id = identifier(request, "lease_id", request.lease_id)
         token = optional_token(request)
         ended: list[TieringRound] = []
-        if await self._leases.has_hidden(lease_id):
-            return pb.CancelTieringResponse()
         while True:
             some = await self._threads.control(self._tiering.cancel, lease_id, token, request.reason, _TABLES_AT_ONCE)
             ended += some or ()
@@ -134,12 +125,6 @@ class RoundCalls:
         return pb.CancelTieringResponse(
             stale_attempt=some is None and not ended, cancelled_rounds=[wire.round_to_pb(each) for each in ended]
         )
-
-
-def _shows() -> Callable[[TablePath], bool] | None:
-    """Return what says whether the caller may see a table; None if it may see all."""
-    scope = present_scope()
-    return None if scope is None else scope.shows
 
 
 def _entries(messages: Sequence[pb.PbHeartbeatReqForTable]) -> tuple[HeartbeatEntry, ...]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import StatusChanges, TieringStatus
+from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.server.core.tiering.broadcaster import StatusWatcher
 from fluss_tiering.server.core.tiering.manager import LakeTieringManager
-from fluss_tiering.server.edge.callers.scope import present_scope
+from fluss_tiering.server.edge.callers.identity import caller
 from fluss_tiering.server.services.reads import StatusEntries
 from fluss_tiering.server.services.table_lookup import StorageLookup
 from fluss_tiering.wire import tiering as wire
@@ -53,14 +53,17 @@ class StatusCalls:
         for error in (await self._tables.missing(paths)).values():
             raise error
         loop, news = asyncio.get_running_loop(), asyncio.Event()
-        scope = present_scope()
-        shows = None if scope is None else scope.shows
-        watcher = StatusWatcher(paths, lambda: loop.call_soon_threadsafe(news.set), shows)
+        sees = caller().sees
+        watcher = StatusWatcher(paths, lambda: loop.call_soon_threadsafe(news.set))
         try:
             await self._threads.control(self._tiering.watch, watcher, paths)
             while True:
                 news.clear()
-                yield self._changes(watcher.take())
+                changes = watcher.take()
+                yield self._changes(
+                    [each for each in changes.statuses if sees(each.path)],
+                    [path for path in changes.removed if sees(path)],
+                )
                 try:
                     await asyncio.wait_for(news.wait(), _SIGN_OF_LIFE_S)
                 except TimeoutError:
@@ -83,7 +86,7 @@ class StatusCalls:
         }
         return pb.ResumeTablesResponse(resumed_tables=[wire.resumed_to_pb(path, answers[path]) for path in paths])
 
-    def _changes(self, changes: StatusChanges) -> bytes:
+    def _changes(self, statuses: Sequence[TieringStatus], removed: Sequence[TablePath]) -> bytes:
         # Both responses have the statuses in field 1, and serialized messages may be joined.
-        removed = pb.WatchTieringStatusesResponse(removed_tables=[path_to_pb(path) for path in changes.removed])
-        return self._entries.of(changes.statuses) + removed.SerializeToString()
+        end = pb.WatchTieringStatusesResponse(removed_tables=[path_to_pb(path) for path in removed])
+        return self._entries.of(statuses) + end.SerializeToString()

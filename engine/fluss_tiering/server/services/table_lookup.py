@@ -9,7 +9,6 @@ from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.server.core.tiering.manager import LakeTieringManager
 from fluss_tiering.server.core.tiering.options import LakeOptions
-from fluss_tiering.server.edge.callers.scope import is_hidden, present_scope
 from fluss_tiering.storage.protocol import TableStorage
 
 
@@ -42,8 +41,6 @@ class StorageLookup:
         created a moment ago is tiered after this call.
         """
         untiered = await self._threads.control(self._tiering.untiered, paths)
-        if present_scope() is not None:
-            untiered = [path for path in paths if path in untiered or is_hidden(path)]
         if not untiered:
             return {}
         found = await self._threads.storage(self._look_for, untiered)

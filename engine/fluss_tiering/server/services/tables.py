@@ -17,14 +17,13 @@ from fluss_tiering.api.v1.tables_pb2_grpc import TablesServicer as GeneratedTabl
 from fluss_tiering.formats.ipc import rows_from_ipc
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.table_options import LAKE_CATALOG_PREFIX, LAKE_TABLE_PREFIX
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.core.lake.catalog import without_secrets
 from fluss_tiering.server.core.tiering.options import LakeOptions
-from fluss_tiering.server.edge.callers.identity import caller, require_table_of_executor
+from fluss_tiering.server.edge.callers.identity import Caller, caller
 from fluss_tiering.server.edge.callers.roles import Role
-from fluss_tiering.server.edge.callers.scope import scope_of
 from fluss_tiering.server.services.pages import Collected, page_size_of, token_of_path
-from fluss_tiering.server.services.storage_scope import require_creatable, require_options, require_visible
 from fluss_tiering.wire import tables as wire
 from fluss_tiering.wire.bucket_infos import buckets_to_pb, offsets_to_pb
 from fluss_tiering.wire.buckets import bucket_from_pb
@@ -33,9 +32,9 @@ from fluss_tiering.wire.kv_snapshots import kv_snapshot_to_pb, snapshot_ref_from
 from fluss_tiering.wire.storage import description_to_pb, health_to_pb
 
 _TABLES_AT_ONCE: Final = 50
+"""The number of tables that one call of a storage thread is about, so that other calls come in between."""
 _SNAPSHOTS_AT_ONCE: Final = 4
 """The number of threads, of the few that the storage has, in which one call looks for KV snapshots."""
-"""The number of tables that one call of a storage thread is about, so that other calls come in between."""
 
 
 class TablesServicer(GeneratedTablesServicer):
@@ -62,32 +61,24 @@ class TablesServicer(GeneratedTablesServicer):
         """Create a table, and register it for tiering if its options ask for it."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         descriptor = wire.descriptor_from_pb(required(request, "descriptor", request.descriptor))
-        require_creatable(path)
-        require_options(path, descriptor.properties)
+        _require_options(path, descriptor.properties)
         LakeOptions.of(descriptor.properties)
         table = await self._threads.to_its_end(
             self._definitions.create(path, descriptor, ignore_if_exists=request.ignore_if_exists)
         )
-        return pb.CreateTableResponse(table=self._table_to_pb(table))
+        return pb.CreateTableResponse(table=self._table_to_pb(table, caller()))
 
     async def AlterTable(self, request: pb.AlterTableRequest, context: object) -> pb.AlterTableResponse:
         """Set and reset options of a table, and apply them to its tiering."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         alteration = wire.alteration_from_pb(request)
-        require_visible(self._storage, path)
-        require_options(path, {*alteration.set_properties, *alteration.reset_properties})
+        _require_options(path, {*alteration.set_properties, *alteration.reset_properties})
         table = await self._threads.to_its_end(self._definitions.alter(path, alteration.apply))
-        return pb.AlterTableResponse(table=self._table_to_pb(table))
+        return pb.AlterTableResponse(table=self._table_to_pb(table, caller()))
 
     async def DropTable(self, request: pb.DropTableRequest, context: object) -> pb.DropTableResponse:
         """Drop a table, and then its leases and its tiering state."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
-        try:
-            require_visible(self._storage, path)
-        except FlussTieringError as error:
-            if request.ignore_if_not_exists and error.code is ErrorCode.TABLE_NOT_EXIST:
-                return pb.DropTableResponse(dropped_untiered_records=0)
-            raise
         untiered = await self._threads.to_its_end(
             self._definitions.drop(
                 path, ignore_if_not_exists=request.ignore_if_not_exists, drop_untiered=request.drop_untiered
@@ -99,7 +90,6 @@ class TablesServicer(GeneratedTablesServicer):
         """Drop a partition. Its rows in the lake stay there."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         values = tuple(bounded(request, "partition_values", request.partition_values))
-        require_visible(self._storage, path)
         try:
             untiered = await self._threads.to_its_end(
                 self._definitions.drop_partition(path, values, drop_untiered=request.drop_untiered)
@@ -115,17 +105,19 @@ class TablesServicer(GeneratedTablesServicer):
     ) -> bytes:
         """Return the tables of a database, or all tables, as a serialized ListTablesResponse."""
         size, after = page_size_of(request), request.page_token
-        found = await self._threads.storage(self._storage.tables)
+        asked_by = caller()
         tables = [
             table
-            for table in found
-            if request.database_name in ("", table.path.database) and token_of_path(table.path) > after
+            for table in await self._threads.storage(self._storage.tables)
+            if request.database_name in ("", table.path.database)
+            and token_of_path(table.path) > after
+            and asked_by.sees(table.path)
         ]
         page = tables[:size] if size else tables
         collected = Collected("ListTables")
         for first in range(0, len(page), _TABLES_AT_ONCE):
             some = page[first : first + _TABLES_AT_ONCE]
-            collected.add((first,), await self._threads.storage(self._to_bytes, some))
+            collected.add((first,), await self._threads.storage(self._to_bytes, some, asked_by))
         end = token_of_path(page[-1].path) if len(page) < len(tables) else ""
         return collected.joined() + pb.ListTablesResponse(next_page_token=end).SerializeToString()
 
@@ -133,13 +125,17 @@ class TablesServicer(GeneratedTablesServicer):
         self, request: pb.GetTablesRequest, context: object
     ) -> bytes:
         """Return tables by name, as a serialized GetTablesResponse."""
-        return await self._each(request, request.table_paths, self._table)
+        return await self._each(request, request.table_paths, partial(self._table, asked_by=caller()))
 
     async def CreateReadToken(self, request: pb.CreateReadTokenRequest, context: object) -> pb.CreateReadTokenResponse:
         """Return a token with which the executors of a query read a table; an empty one if callers need none."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         table = await self._threads.storage(self._storage.table, path)
-        token = "" if self._executor_tokens is None else self._executor_tokens.for_reads(table.table_id, path, caller())
+        token = (
+            ""
+            if self._executor_tokens is None
+            else self._executor_tokens.for_reads(table.table_id, path, caller().identity)
+        )
         return pb.CreateReadTokenResponse(token=token)
 
     async def WriteRows(
@@ -183,7 +179,6 @@ class TablesServicer(GeneratedTablesServicer):
     async def FetchLog(self, request: pb.FetchLogRequest, context: object) -> AsyncIterator[pb.FetchLogResponse]:
         """Yield the log batches of a range of offsets."""
         bucket = bucket_from_pb(required(request, "bucket", request.bucket))
-        require_table_of_executor(bucket.table_id)
         start = not_negative(request, "start_offset", request.start_offset)
         end = not_negative(request, "end_offset", request.end_offset)
         async for chunk in self._threads.iterate(partial(self._storage.fetch_log, bucket, start, end)):
@@ -194,7 +189,6 @@ class TablesServicer(GeneratedTablesServicer):
     ) -> AsyncIterator[pb.FetchKvSnapshotResponse]:
         """Yield the entries of a key range of a KV snapshot."""
         bucket = bucket_from_pb(required(request, "bucket", request.bucket))
-        require_table_of_executor(bucket.table_id)
         snapshot_id = not_negative(request, "snapshot_id", request.snapshot_id)
         from_key = request.from_key if request.HasField("from_key") else None
         to_key = request.to_key if request.HasField("to_key") else None
@@ -220,18 +214,16 @@ class TablesServicer(GeneratedTablesServicer):
     def _kv_snapshots(self, references: Iterable[tuple[TableBucket, int]]) -> list[KvSnapshot | None]:
         return [self._storage.kv_snapshot(bucket, snapshot_id) for bucket, snapshot_id in references]
 
-    def _table_to_pb(self, table: TableInfo) -> pb.PbTableInfo:
+    def _table_to_pb(self, table: TableInfo, asked_by: Caller) -> pb.PbTableInfo:
         """Return the message of a table. Who may not tier it does not get the credentials of its lake."""
         complete = self._catalog.complete(table)
-        tiered = scope_of(caller().grants, Role.TIERER)
-        may_tier = tiered is None or tiered.shows(table.path)
-        return wire.table_to_pb(complete if may_tier else without_secrets(complete))
+        return wire.table_to_pb(complete if asked_by.has(Role.TIERER, table.path) else without_secrets(complete))
 
-    def _table(self, path: TablePath) -> pb.GetTablesResponse:
-        return pb.GetTablesResponse(tables=[self._table_to_pb(self._storage.table(path))])
+    def _table(self, path: TablePath, *, asked_by: Caller) -> pb.GetTablesResponse:
+        return pb.GetTablesResponse(tables=[self._table_to_pb(self._storage.table(path), asked_by)])
 
-    def _to_bytes(self, tables: Sequence[TableInfo]) -> bytes:
-        messages = [self._table_to_pb(table) for table in tables]
+    def _to_bytes(self, tables: Sequence[TableInfo], asked_by: Caller) -> bytes:
+        messages = [self._table_to_pb(table, asked_by) for table in tables]
         return pb.ListTablesResponse(tables=messages).SerializeToString()
 
     async def _each(
@@ -257,6 +249,30 @@ class TablesServicer(GeneratedTablesServicer):
         for first in range(0, len(distinct), _TABLES_AT_ONCE):
             await self._threads.storage(collect, distinct[first : first + _TABLES_AT_ONCE])
         return collected.joined()
+
+
+def _require_options(path: TablePath, keys: Iterable[str]) -> None:
+    """Check that the caller may set or reset options of a table.
+
+    An option of the lake catalog decides with whom a driver speaks, which classes it loads, and where it sends the
+    credentials of the server's catalog. The driver is somebody else's, with rights for other tables.
+
+    Raises:
+        FlussTieringError: AUTHORIZATION if one of the options is about the catalog, about a path or about a class, and
+            the caller is not an administrator of all tables.
+    """
+    identity = caller().identity
+    if identity.has_for_all(Role.ADMIN):
+        return
+    for key in sorted(keys):
+        in_lake = key.startswith(LAKE_TABLE_PREFIX) and key.lower().endswith(("path", "location", "impl"))
+        if key.startswith(LAKE_CATALOG_PREFIX) or in_lake:
+            raise FlussTieringError(
+                ErrorCode.AUTHORIZATION,
+                f"{identity.name} may not set or reset {key} of table {path}: the option decides where the drivers of "
+                "others write and what they load, so it takes the role admin for all tables; leave the option out, or "
+                "ask an administrator of the server for it",
+            )
 
 
 def _existing(snapshot: KvSnapshot | None, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:

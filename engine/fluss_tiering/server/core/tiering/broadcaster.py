@@ -23,21 +23,14 @@ class StatusWatcher:
         left: Whether nobody watches any more. The broadcaster sets it.
     """
 
-    def __init__(
-        self,
-        paths: Iterable[TablePath],
-        wake: Callable[[], object],
-        shows: Callable[[TablePath], bool] | None = None,
-    ) -> None:
+    def __init__(self, paths: Iterable[TablePath], wake: Callable[[], object]) -> None:
         """Prepare to watch tables.
 
         Args:
             paths: The tables to watch. Without any, all tables are watched.
             wake: Called when there are news. The call comes from another thread.
-            shows: Returns whether the watcher may see a table; None if it may see all.
         """
         self.left = False
-        self._shows = shows
         self._paths = frozenset(paths)
         self._wake = wake
         self._lock = threading.Lock()
@@ -49,7 +42,7 @@ class StatusWatcher:
         with self._lock:
             known = len(self._news)
             for path, status in news:
-                if (not self._paths or path in self._paths) and (self._shows is None or self._shows(path)):
+                if not self._paths or path in self._paths:
                     self._news[path] = status
             first = known == 0 and bool(self._news)
         if first:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -39,16 +39,16 @@ class TieringChanges:
         """Return the table as it is after the changes so far; None if it is not tiered."""
         return self.changed.get(table_id) or self._tables.get(table_id)
 
-    def first_pending(self, shows: Callable[[TablePath], bool] | None = None) -> TieredTable | None:
+    def first_pending(self, among: Container[TablePath] | None = None) -> TieredTable | None:
         """Return the table that has been Pending for longest; None if no table is Pending.
 
         Within one millisecond the lower id comes first, so that a restart keeps the order.
 
         Args:
-            shows: Returns whether a table may be returned; None if each may.
+            among: The tables of which one may be returned; None for all.
         """
-        if shows is not None:
-            return self._first_pending_of(shows)
+        if among is not None:
+            return self._first_pending_of(among)
         candidates = [table for table in self.changed.values() if table.status.state is TieringState.PENDING]
         first = self._tables.pending.first()
         if first is not None and first not in self.changed:
@@ -56,13 +56,13 @@ class TieringChanges:
             candidates += [waiting] if waiting is not None else []
         return min(candidates, key=_waiting_for_longest, default=None)
 
-    def _first_pending_of(self, shows: Callable[[TablePath], bool]) -> TieredTable | None:
+    def _first_pending_of(self, among: Container[TablePath]) -> TieredTable | None:
         """Return the first of some tables. This looks at each Pending table."""
         waiting = (self.table(table_id) for table_id in {*self._tables.pending, *self.changed})
         pending = [
             table
             for table in waiting
-            if table is not None and table.status.state is TieringState.PENDING and shows(table.status.path)
+            if table is not None and table.status.state is TieringState.PENDING and table.status.path in among
         ]
         return min(pending, key=_waiting_for_longest, default=None)
 

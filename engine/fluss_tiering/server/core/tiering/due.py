@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Container
 from typing import Final
 
 from fluss_tiering.model.table import TablePath
@@ -42,7 +42,7 @@ def hand_out(
     changes: TieringChanges,
     requester: RoundOwner,
     now: int,
-    shows: Callable[[TablePath], bool] | None = None,
+    among: Container[TablePath] | None = None,
 ) -> Claim | None:
     """Claim the table that has been Pending for longest; return None if no table is Pending or due.
 
@@ -51,13 +51,13 @@ def hand_out(
         changes: The changes to which the claim is added.
         requester: Who asks for a table.
         now: The present time, in milliseconds since the epoch.
-        shows: Returns whether the requester may see a table; None if it may see all.
+        among: The tables of which one may be claimed; None for all.
     """
-    first = changes.first_pending(shows)
+    first = changes.first_pending(among)
     if first is None:
         # Due tables are moved only if none is Pending: they would come last anyway, and may be thousands.
         move_due(tables, changes, now)
-        first = changes.first_pending(shows)
+        first = changes.first_pending(among)
     if first is None:
         return None
     status = first.status

@@ -9,7 +9,6 @@ from typing import Final
 import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import HeartbeatAnswer, HeartbeatEntry, TieringRound, TieringState
 from fluss_tiering.server.core.store.protocol import TieringStore
 from fluss_tiering.server.core.tiering.changes import TieringChanges
@@ -17,7 +16,6 @@ from fluss_tiering.server.core.tiering.fence import is_present, require_coordina
 from fluss_tiering.server.core.tiering.states import (
     FailureBackoff,
     RoundOwner,
-    TieredTable,
     cancel,
     fail,
     finish,
@@ -111,9 +109,7 @@ class HeartbeatReports:
         now: int,
         *,
         coordinator_epoch: int,
-        shows: Callable[[TablePath], bool] | None = None,
     ) -> None:
-        self._shows = shows
         self._coordinator_epoch = coordinator_epoch
         self._changes = changes
         self._store = store
@@ -126,7 +122,7 @@ class HeartbeatReports:
         def apply(entry: HeartbeatEntry) -> None:
             if self._ended_as(entry, TieringState.FAILED):
                 return
-            table, running = require_running(self._table(entry), entry.table_id, entry.tiering_epoch)
+            table, running = require_running(self._changes.table(entry.table_id), entry.table_id, entry.tiering_epoch)
             if entry.lake_rewritten:
                 table, ended = cancel(table, running, entry.error_message or _NO_REASON, self._backoff, self._now)
             elif entry.interrupted:
@@ -141,7 +137,7 @@ class HeartbeatReports:
         """Record that rounds still run."""
 
         def apply(entry: HeartbeatEntry) -> None:
-            table, _ = require_running(self._table(entry), entry.table_id, entry.tiering_epoch)
+            table, _ = require_running(self._changes.table(entry.table_id), entry.table_id, entry.tiering_epoch)
             self._changes.put(replace(table, last_heartbeat=self._now))
 
         return self._each(entries, apply)
@@ -154,7 +150,7 @@ class HeartbeatReports:
         def apply(entry: HeartbeatEntry) -> None:
             if self._ended_as(entry, TieringState.TIERED):
                 return
-            table, running = require_running(self._table(entry), entry.table_id, entry.tiering_epoch)
+            table, running = require_running(self._changes.table(entry.table_id), entry.table_id, entry.tiering_epoch)
             forced = entry.table_id in force_finished
             table, ended = finish(table, running, entry.stats, forced=forced, now=self._now)
             self._changes.put(table, ended)
@@ -163,7 +159,7 @@ class HeartbeatReports:
 
     def _ended_as(self, entry: HeartbeatEntry, outcome: TieringState) -> bool:
         """Return whether the round has already ended with this outcome, so that the report is a repetition."""
-        table = self._table(entry)
+        table = self._changes.table(entry.table_id)
         if table is None or (table.round is not None and table.round.tiering_epoch == entry.tiering_epoch):
             return False
         ended = self._ended(entry)
@@ -171,21 +167,15 @@ class HeartbeatReports:
 
     def _ended(self, entry: HeartbeatEntry) -> TieringRound | None:
         """Return the round of a report if it has ended; None if it is not known."""
-        ended = self._changes.round(entry.table_id, entry.tiering_epoch) or self._store.round(
+        return self._changes.round(entry.table_id, entry.tiering_epoch) or self._store.round(
             entry.table_id, entry.tiering_epoch
         )
-        return ended if ended is None or self._shows is None or self._shows(ended.path) else None
-
-    def _table(self, entry: HeartbeatEntry) -> TieredTable | None:
-        """Return the table of a report; None if it is not tiered, or if the driver may not see it."""
-        table = self._changes.table(entry.table_id)
-        return table if table is None or self._shows is None or self._shows(table.status.path) else None
 
     def _require_coordinator(self, entry: HeartbeatEntry) -> None:
         named, present = entry.coordinator_epoch, self._coordinator_epoch
         if is_present(named, present):
             return
-        table = self._table(entry)
+        table = self._changes.table(entry.table_id)
         running = None if table is None else table.round
         its_own = running if running is not None and running.tiering_epoch == entry.tiering_epoch else None
         require_coordinator(named, its_own or self._ended(entry), present)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -159,14 +159,14 @@ class LakeTieringManager:
 
     # Rounds
 
-    def heartbeat(self, heartbeat: Heartbeat, shows: Callable[[TablePath], bool] | None = None) -> HeartbeatAnswer:
+    def heartbeat(self, heartbeat: Heartbeat, among: Container[TablePath] | None = None) -> HeartbeatAnswer:
         """Apply the reports in the order failed, still tiering, finished; then hand out a Pending table if asked to.
 
         Nothing is changed if an error is raised.
 
         Args:
             heartbeat: The reports and the request.
-            shows: Returns whether the driver may see a table; None if it may see all. For the driver no others exist.
+            among: The tables of which one may be handed out; None for all.
 
         Raises:
             FlussTieringError: INVALID_REQUEST if a table is force-finished but not finished; STALE_ATTEMPT if a stale
@@ -177,27 +177,23 @@ class LakeTieringManager:
         now = self._clock.now_ms()
         with self._ledger.changes() as changes:
             reports = HeartbeatReports(
-                changes, self._store, self._policy.backoff, now, coordinator_epoch=self._coordinator_epoch, shows=shows
+                changes, self._store, self._policy.backoff, now, coordinator_epoch=self._coordinator_epoch
             )
             failed = reports.failed(heartbeat.failed)
             tiering = reports.tiering(heartbeat.tiering)
             finished = reports.finished(heartbeat.finished, heartbeat.force_finished)
-            claim = hand_out(self._ledger.tables, changes, requester, now, shows) if requester else None
+            claim = hand_out(self._ledger.tables, changes, requester, now, among) if requester else None
         return HeartbeatAnswer(self._coordinator_epoch, claim, tiering, finished, failed)
 
-    def count_maintenance(
-        self, reports: Iterable[MaintenanceReport], shows: Callable[[TablePath], bool] | None = None
-    ) -> None:
+    def count_maintenance(self, reports: Iterable[MaintenanceReport]) -> None:
         """Count what maintenance of lake tables has done, for statuses and metrics.
 
         Args:
             reports: The reports. Those on tables that are not tiered are left out.
-            shows: Returns whether the driver may see a table; None if it may see all. For the driver no others exist.
         """
         now = self._clock.now_ms()
         for report in reports:
-            table = self._ledger.tables.get(report.table_id)
-            if table is not None and (shows is None or shows(table.status.path)):
+            if self._ledger.tables.get(report.table_id) is not None:
                 self._ledger.totals.count_maintenance(report, now)
                 self._ledger.tables.show_maintenance(report.table_id)
 

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from fluss_tiering.api.v1.tables_pb2 import WriteRowsResponse
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.server.edge.audit.named import Named
+from fluss_tiering.server.edge.named import Named
 
 REQUEST_ID_KEY: Final = "fluss-tiering-request-id"
 """The trailing metadata key of a call's id."""

@@ -16,9 +16,8 @@ import jwt
 
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.server.edge.callers.authentication import Authenticated, CallCredentials, refused_token
-from fluss_tiering.server.edge.callers.identity import UNCHECKED, ExecutorScope, Identity
+from fluss_tiering.server.edge.callers.identity import UNCHECKED, ExecutorScope, Identity, scope_of
 from fluss_tiering.server.edge.callers.roles import Grant, Role
-from fluss_tiering.server.edge.callers.scope import scope_of
 
 PREFIX: Final = "flx_"
 KEY_NAME: Final = "executor_tokens"
@@ -73,7 +72,7 @@ class ExecutorTokens:
         if not any(Role.READER in each.role.included for each in grants):
             return False
         scope = scope_of(grants, Role.READER)
-        return scope is None or scope.shows(path)
+        return scope is None or path in scope
 
     def _signed(self, scope: ExecutorScope, longest: timedelta, query: Mapping[str, object]) -> str:
         claims = {

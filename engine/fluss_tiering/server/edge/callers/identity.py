@@ -1,14 +1,19 @@
-"""The identity of a caller, which the call carries while it is answered."""
+"""Who makes a call, and the tables that the call may be about. The call carries this while it is answered."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.server.edge.callers.roles import ALL_TABLES, Grant, Role, TablePattern
-from fluss_tiering.server.edge.callers.scope import scope_of, set_scope
+
+_REMEMBERED: Final = 20_000
+"""For how many tables a scope remembers whether it has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,38 +61,74 @@ class Identity:
 ANYBODY: Final = Identity("anonymous", (Grant(Role.ADMIN, TablePattern(ALL_TABLES)),))
 """The caller of a server that asks nobody who they are."""
 
-_CALLER: ContextVar[Identity] = ContextVar("fluss_tiering_caller")
 
-
-def set_caller(identity: Identity, role: Role | None = None) -> None:
-    """Note who makes the call that this task answers, and which tables the call may be about.
+class TableScope:
+    """The paths of tables for which somebody has a role. Any thread may use it.
 
     Args:
-        identity: Who makes the call.
-        role: The role that the call takes; None if the call itself checks which table it is about.
+        patterns: The patterns of the tables. A table that one of them matches is in the scope.
     """
-    _CALLER.set(identity)
-    set_scope(None if role is None else scope_of(identity.grants, role))
+
+    def __init__(self, patterns: Iterable[TablePattern]) -> None:
+        self._pattern = re.compile("|".join(f"(?:{each.regular_expression})" for each in patterns) or r"(?!)")
+        self._known: dict[object, bool] = {}
+
+    def __contains__(self, path: object) -> bool:
+        known = self._known.get(path)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known = {}
+            known = self._known[path] = self._pattern.fullmatch(str(path)) is not None
+        return known
 
 
-def caller() -> Identity:
+@lru_cache(maxsize=1024)
+def scope_of(grants: tuple[Grant, ...], role: Role) -> TableScope | None:
+    """Return the tables for which grants give a role, or one that includes it; None if they do for all tables."""
+    patterns = [each.tables for each in grants if role in each.role.included]
+    return None if any(each.text == ALL_TABLES for each in patterns) else TableScope(patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a call.
+
+    Attributes:
+        identity: Who it is.
+        role: The role that the call takes; None for executors, who have none.
+    """
+
+    identity: Identity
+    role: Role | None
+
+    @property
+    def tables(self) -> TableScope | None:
+        """The tables that the call may be about; None for all tables."""
+        return None if self.role is None else scope_of(self.identity.grants, self.role)
+
+    def sees(self, path: TablePath) -> bool:
+        """Return whether the call may be about a table."""
+        tables = self.tables
+        return tables is None or path in tables
+
+    def has(self, role: Role, path: TablePath) -> bool:
+        """Return whether the caller has a role, or one that includes it, for a table."""
+        tables = scope_of(self.identity.grants, role)
+        return tables is None or path in tables
+
+
+_CALLER: ContextVar[Caller] = ContextVar("fluss_tiering_caller")
+
+
+def set_caller(found: Caller) -> None:
+    """Note who makes the call that this task answers."""
+    _CALLER.set(found)
+
+
+def caller() -> Caller:
     """Return who makes the call that this task answers.
 
     Raises:
         LookupError: Nobody was noted, which is a defect. Such a call must not be answered.
     """
     return _CALLER.get()
-
-
-def require_table_of_executor(table_id: int) -> None:
-    """Check that the caller may read a table, if it is an executor. It may read the table of its token.
-
-    Raises:
-        FlussTieringError: AUTHORIZATION if it is another table.
-    """
-    scope = caller().executor_of
-    if scope is not None and scope.table_id != table_id:
-        raise FlussTieringError(
-            ErrorCode.AUTHORIZATION,
-            f"this token is for table {scope.table_id}, and the call is for table {table_id}",
-        )

@@ -1,4 +1,4 @@
-"""What a request names: tables by path or by id, and leases. Nothing else of a request is ever in the audit log."""
+"""What requests name: tables by path or by id, and leases. Nothing else of a request is ever in the audit log."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ _MAX_SCANNED: Final = 10_000
 """The number of entries of a field that are looked at, and of names that are told apart."""
 
 
-class _Kind(Enum):
+class Kind(Enum):
+    """What a field of a request names. The value is what the audit log calls it."""
+
     PATH = "tables"
     TABLE_ID = "table_ids"
     LEASE = "leases"
-    NESTED = ""
 
 
 class Named:
     """The names in the requests of one call."""
 
     def __init__(self) -> None:
-        self._names: dict[_Kind, dict[str | int, None]] = {}
+        self._names: dict[Kind, dict[str | int, None]] = {}
 
     def add(self, request: Message) -> None:
         """Add what a request names."""
-        for kind, name in _names(request):
+        for kind, value in names_in(request, _MAX_SCANNED):
             names = self._names.setdefault(kind, {})
             if len(names) < _MAX_SCANNED:
-                names[name] = None
+                names[_short(kind, value)] = None
 
     def fields(self) -> dict[str, object]:
         """Return the fields of a line: `tables`, `table_ids` and `leases`, and `more_tables` and so on."""
@@ -76,42 +77,52 @@ def cut_name(name: str) -> str:
     return name
 
 
-def _names(message: Message) -> Iterator[tuple[_Kind, str | int]]:
+def names_in(message: Message, at_most: int | None = None) -> Iterator[tuple[Kind, Any]]:
+    """Yield what a message names: a `PbTablePath`, the id of a table or that of a lease.
+
+    Args:
+        message: The message.
+        at_most: The number of entries of a field that are looked at; None for all of them.
+    """
     for field, kind in _plan(message.DESCRIPTOR):
-        for value in _values(message, field):
-            if kind is _Kind.NESTED:
-                yield from _names(value)
-            elif kind is _Kind.PATH:
-                yield kind, f"{value.database_name[:MAX_NAME_BYTES]}.{value.table_name[:MAX_NAME_BYTES]}"
-            elif kind is _Kind.LEASE:
-                yield kind, value[: 2 * MAX_NAME_BYTES]
+        for value in _values(message, field, at_most):
+            if kind is None:
+                yield from names_in(value, at_most)
             else:
                 yield kind, value
 
 
-def _values(message: Message, field: FieldDescriptor) -> Iterable[Any]:
+def _short(kind: Kind, value: Any) -> str | int:  # noqa: ANN401 - what a field holds
+    if kind is Kind.PATH:
+        return f"{value.database_name[:MAX_NAME_BYTES]}.{value.table_name[:MAX_NAME_BYTES]}"
+    return int(value) if kind is Kind.TABLE_ID else str(value[: 2 * MAX_NAME_BYTES])
+
+
+def _values(message: Message, field: FieldDescriptor, at_most: int | None) -> Iterable[Any]:
     value = getattr(message, field.name)
     if field.is_repeated:
-        return islice(value, _MAX_SCANNED)
+        return islice(value, at_most)
     if field.type == FieldDescriptor.TYPE_MESSAGE:
         return (value,) if message.HasField(field.name) else ()
     return (value,) if value else ()
 
 
 @cache
-def _plan(descriptor: Descriptor) -> tuple[tuple[FieldDescriptor, _Kind], ...]:
-    return tuple((field, kind) for field in descriptor.fields if (kind := _kind(field, frozenset())) is not None)
+def _plan(descriptor: Descriptor) -> tuple[tuple[FieldDescriptor, Kind | None], ...]:
+    """Return the fields of a message that name something, or that hold messages that do, of which the kind is None."""
+    return tuple((field, _kind(field)) for field in descriptor.fields if _names_something(field, frozenset()))
 
 
-def _kind(field: FieldDescriptor, outer: frozenset[str]) -> _Kind | None:
-    """Return what a field names; None if it names nothing."""
+def _kind(field: FieldDescriptor) -> Kind | None:
+    if field.message_type is None:
+        return {"table_id": Kind.TABLE_ID, "lease_id": Kind.LEASE}.get(field.name)
+    return Kind.PATH if field.message_type.full_name == common_pb2.PbTablePath.DESCRIPTOR.full_name else None
+
+
+def _names_something(field: FieldDescriptor, outer: frozenset[str]) -> bool:
     of = field.message_type
-    if of is None:
-        return {"table_id": _Kind.TABLE_ID, "lease_id": _Kind.LEASE}.get(field.name)
-    if of.full_name == common_pb2.PbTablePath.DESCRIPTOR.full_name:
-        return _Kind.PATH
+    if _kind(field) is not None or of is None:
+        return _kind(field) is not None
     # A type may contain itself: PbDataType does.
     inner = outer | {of.full_name}
-    if of.full_name not in outer and any(_kind(each, inner) for each in of.fields):
-        return _Kind.NESTED
-    return None
+    return of.full_name not in outer and any(_names_something(each, inner) for each in of.fields)
