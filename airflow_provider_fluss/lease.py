@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS
 
 DEFAULT_CONN_ID: Final = "fluss_default"
 ONE_TASK_KEY: Final = "lease"

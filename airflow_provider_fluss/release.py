@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import LeaseDrop
-from fluss_tiering.model.tiering import OUTCOMES
+from fluss_tiering.model.tiering import OUTCOMES, LeaseDrop
 
 if TYPE_CHECKING:
     import logging

@@ -20,8 +20,8 @@ from fluss_tiering.client.security import (
     TOKEN_VARIABLE,
     VARIABLES,
 )
-from fluss_tiering.model.memory_size import memory_size_text
 from fluss_tiering.model.table_options import LAKE_CATALOG_PREFIX, TABLE_OPTIONS
+from fluss_tiering.model.units import memory_size_text
 from fluss_tiering.server.settings.server_settings import setting_fields
 from fluss_tiering.server.settings.types import READS_DURATIONS, READS_SIZES, FlussOption
 from fluss_tiering.spark.options import argument_parser

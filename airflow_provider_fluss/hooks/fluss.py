@@ -36,10 +36,8 @@ if TYPE_CHECKING:
 
     from fluss_tiering.client import AsyncTieringClient, TieringClient
     from fluss_tiering.client.security import ClientSecurity
-    from fluss_tiering.model.cluster import ClusterHealth
-    from fluss_tiering.model.lease import KvSnapshotLease
-    from fluss_tiering.model.table import StorageDescription
-    from fluss_tiering.model.tiering import TieringRound, TieringStatus
+    from fluss_tiering.model.table import ClusterHealth, StorageDescription
+    from fluss_tiering.model.tiering import KvSnapshotLease, TieringRound, TieringStatus
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
 _LONGEST_TIMEOUT_SECONDS: Final = 86_400.0

@@ -9,9 +9,9 @@ from typing import Final
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_fluss.lease import MAX_LEASE_DURATION_MS
-from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.units import parse_duration_ms
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _DURATION: Final = "expected a timedelta or a text such as '6h'"

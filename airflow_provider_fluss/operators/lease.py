@@ -22,9 +22,9 @@ from airflow_provider_fluss.release import release_lease
 from airflow_provider_fluss.submit_task import SubmitState, SubmitTask
 from airflow_provider_fluss.task_states import TaskInstanceKey, task_states
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.table_options import LAKE_ENABLED
+from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -20,7 +20,7 @@ from airflow_provider_fluss.outcome import Judgement, Verdict, fail_if_ended, ju
 from airflow_provider_fluss.release import release_lease
 from airflow_provider_fluss.submit_task import SubmitState
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
+from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 import fluss_tiering.fork_handling  # noqa: F401 - before gRPC is loaded
-from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
 from fluss_tiering.model.data_type import DataType, DataTypeRoot, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
-from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import (
     BucketInfo,
+    ClusterHealth,
+    ClusterHealthStatus,
     Column,
     KvSnapshot,
     StorageDescription,
@@ -27,9 +27,12 @@ from fluss_tiering.model.table import (
     WriteKind,
 )
 from fluss_tiering.model.tiering import (
+    AcquiredLease,
     Claim,
     HeartbeatAnswer,
     HeartbeatEntry,
+    KvSnapshotLease,
+    LeaseDrop,
     LeaseOutcome,
     RoundOrigin,
     StatusChanges,

@@ -20,7 +20,7 @@ from examples.flights.report import print_report
 from examples.ports import require_free
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.lease import KvSnapshotLease
+from fluss_tiering.model.tiering import KvSnapshotLease
 
 _LOG_COLUMNS: Final = 132
 """The width of output that goes to a file, which has no width of its own."""

@@ -10,7 +10,7 @@ import pytest
 
 from engine_support import SCHEMA
 from fluss_tiering.client import lease_latest_snapshots
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import HeartbeatEntry, RoundOrigin, TieringStats
 

@@ -9,9 +9,8 @@ import pytest
 from engine_support import HOUR, ServerProcess, new_table
 from fluss_tiering.client import AsyncTieringClient, TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.model.tiering import LeaseDrop, TieringState
 
 
 async def test_waiting_on_a_round(server: ServerProcess, client: TieringClient) -> None:  # S25

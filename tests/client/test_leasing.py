@@ -13,9 +13,8 @@ import pytest
 from engine_support import HOUR, SCHEMA, ServerThread, new_table
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
-from fluss_tiering.model.tiering import Claim
+from fluss_tiering.model.tiering import AcquiredLease, Claim
 from fluss_tiering.wire.checks import MAX_ENTRIES
 
 

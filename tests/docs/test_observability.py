@@ -16,7 +16,7 @@ from engine_support import ServerThread, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 from fluss_tiering.server.edge.callers.roles import Grant
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile

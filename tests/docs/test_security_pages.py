@@ -11,7 +11,7 @@ from code_blocks import ROOT
 
 from fluss_tiering.cli.main import app
 from fluss_tiering.client.security import VARIABLES
-from fluss_tiering.model.memory_size import parse_memory_size
+from fluss_tiering.model.units import parse_memory_size
 from fluss_tiering.server.settings.server_settings import _OF_OTHERS, setting_fields
 
 THREATS = ROOT / "SECURITY.md"

@@ -5,9 +5,9 @@ from arrow_strategies import columns, record_batches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss_tiering.formats import changelog
-from fluss_tiering.formats.changelog import last_per_key
-from fluss_tiering.formats.key import encode_keys
+from fluss_tiering.formats import grouping
+from fluss_tiering.formats.grouping import last_per_key
+from fluss_tiering.formats.keys import encode_keys
 from fluss_tiering.formats.log.batch import ChangeType
 
 INSERT, BEFORE, AFTER, DELETE = ChangeType.INSERT, ChangeType.UPDATE_BEFORE, ChangeType.UPDATE_AFTER, ChangeType.DELETE
@@ -63,7 +63,7 @@ def test_any_run_of_changes_is_reduced_as_one_by_one(few: int, data: st.DataObje
             last[key] = index
     names = [column.name for column in key_columns]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(changelog, "_FEW", few)
+        patch.setattr(grouping, "_FEW", few)
         assert last_per_key(records, names, change_types(*kinds)).tolist() == sorted(last.values())
 
 

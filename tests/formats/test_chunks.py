@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss_tiering.formats.chunks import parts_of
+from fluss_tiering.formats.grouping import parts_of
 
 
 def rows_of(sizes: list[int]) -> pa.RecordBatch:

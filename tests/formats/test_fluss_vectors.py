@@ -22,7 +22,7 @@ from row_of_all_types import (
 
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.formats.compacted.row import decode_values, encode_values
-from fluss_tiering.formats.key import encode_keys
+from fluss_tiering.formats.keys import encode_keys
 from fluss_tiering.formats.log.batch import ChangeType, LogCompression, encode_log_batch, read_header
 from fluss_tiering.formats.log.decoding import decode_log_batch
 from fluss_tiering.formats.schema import arrow_schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from fluss_tiering.formats.iceberg_key import encode_iceberg_keys
+from fluss_tiering.formats.keys import encode_iceberg_keys
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import Column, DataType
 

@@ -6,7 +6,7 @@ from compacted_reference import key, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss_tiering.formats.key import encode_keys
+from fluss_tiering.formats.keys import encode_keys
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType

@@ -2,8 +2,7 @@ import pyarrow as pa
 import pytest
 from row_of_all_types import table_columns
 
-from fluss_tiering.formats.projection import Projection, no_columns
-from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.formats.schema import Projection, arrow_schema, no_columns
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from refusals import refused
 
-from fluss_tiering.model.duration import duration_text, parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.units import duration_text, parse_duration_ms
 
 
 @pytest.mark.parametrize(

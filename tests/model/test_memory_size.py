@@ -3,7 +3,7 @@
 import pytest
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.memory_size import memory_size_text, parse_memory_size
+from fluss_tiering.model.units import memory_size_text, parse_memory_size
 
 
 @pytest.mark.parametrize(

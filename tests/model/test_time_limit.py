@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fluss_tiering.model.time_limit import time_limit
+from fluss_tiering.model.closing import time_limit
 
 
 def test_what_takes_longer_is_ended() -> None:

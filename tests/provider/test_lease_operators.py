@@ -19,9 +19,8 @@ from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.model.tiering import LeaseDrop, TieringState
 
 
 @pytest.fixture

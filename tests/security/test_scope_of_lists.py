@@ -19,9 +19,8 @@ from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, table
 from fluss_tiering.api.v1.common_pb2 import PbTablePath
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
-from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableInfo, TablePath
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringRound
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, KvSnapshotLease, TieringRound
 from fluss_tiering.server.edge.callers.roles import Grant
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from fluss_tiering.server.services import reads

@@ -14,9 +14,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from engine_support import VirtualClock, table_info
-from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import (
+    AcquiredLease,
     Claim,
     HeartbeatAnswer,
     HeartbeatEntry,

@@ -21,9 +21,8 @@ from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TablePath, WriteKind
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.model.tiering import LeaseDrop, TieringState
 from fluss_tiering.server.core.tiering.manager import LakeTieringManager
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY

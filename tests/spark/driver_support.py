@@ -11,8 +11,8 @@ from pathlib import Path
 
 from spark_support import Tiering, driver_environment
 
-from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.tiering import AcquiredLease
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.submit import application_arguments
 from waiting import WAIT_S, wait_until

@@ -17,9 +17,8 @@ from spark_support import driver_environment, submit_environment
 
 from engine_support import new_table
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
-from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.tiering import TieringRound, TieringState
+from fluss_tiering.model.tiering import AcquiredLease, TieringRound, TieringState
 from fluss_tiering.spark.application import EXIT_INTERRUPTED
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.submit import application_arguments, conf_arguments, spark_conf

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
-from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
 from fluss_tiering.model.data_type import NESTED, WITH_LENGTH, WITH_PRECISION, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lake import LakeSnapshot
-from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import LakeSnapshot, MaintenanceReport
 from fluss_tiering.model.table import (
     BucketInfo,
+    ClusterHealth,
+    ClusterHealthStatus,
     Column,
     DataType,
     DataTypeRoot,
@@ -32,9 +31,12 @@ from fluss_tiering.model.table import (
     WriteKind,
 )
 from fluss_tiering.model.tiering import (
+    AcquiredLease,
     Claim,
     HeartbeatAnswer,
     HeartbeatEntry,
+    KvSnapshotLease,
+    LeaseDrop,
     LeaseOutcome,
     RoundOrigin,
     TieringRound,

@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
+from fluss_tiering.model.tiering import KvSnapshotLease, TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.core.store.protocol import StoreTransaction, TieringStore
 from fluss_tiering.server.core.store.records import CommittedLakeSnapshot, LeaseAttempt, RoundsPage
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from fluss_tiering.formats.changelog import last_per_key
+from fluss_tiering.formats.grouping import last_per_key
 from fluss_tiering.formats.log.batch import ChangeType
 from fluss_tiering.lake.iceberg import parquet, summary
 from fluss_tiering.lake.iceberg.metrics import bounds, collector, modes

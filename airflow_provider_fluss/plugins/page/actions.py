@@ -24,9 +24,8 @@ from airflow_provider_fluss.plugins.page.connections import fluss_connections
 from airflow_provider_fluss.plugins.page.known import LEASES, OUTAGES, STATUSES, ask
 from airflow_provider_fluss.plugins.page.notes import Note, write_note
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.model.tiering import LeaseDrop, TieringState
 
 RESUME_EVENT: Final = "fluss_resume_table"
 TIER_EVENT: Final = "fluss_tier_table_now"

@@ -12,8 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import KvSnapshotLease
-from fluss_tiering.model.tiering import TieringStatus
+from fluss_tiering.model.tiering import KvSnapshotLease, TieringStatus
 
 if TYPE_CHECKING:
     from fluss_tiering.client import TieringClient

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from fluss_tiering.model.lease import KvSnapshotLease
-from fluss_tiering.model.tiering import TieringStatus
+from fluss_tiering.model.tiering import KvSnapshotLease, TieringStatus
 
 MOST_LEASES: Final = 500
 """A page shows this many leases, those that expire first."""

@@ -11,7 +11,7 @@ from fluss_tiering.cli.common.command import Command
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
+from fluss_tiering.model.tiering import KvSnapshotLease, LeaseDrop
 
 app = typer.Typer(help="List KV snapshot leases, or drop one.", no_args_is_help=True)
 

@@ -63,8 +63,7 @@ def scan(
     JSON has no numbers for NaN and infinities: they are the texts "NaN", "Infinity" and "-Infinity".
     """
     from fluss_tiering.cli.row_files import rows  # noqa: PLC0415 - pyarrow, for this command only
-    from fluss_tiering.formats.projection import named_columns  # noqa: PLC0415
-    from fluss_tiering.formats.schema import arrow_schema  # noqa: PLC0415
+    from fluss_tiering.formats.schema import arrow_schema, named_columns  # noqa: PLC0415
 
     row_limit(limit)
     options.names("--columns", columns)

@@ -11,10 +11,9 @@ from fluss_tiering.cli.common import output
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.common.security import about_nothing
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
 from fluss_tiering.model.error_text import harmless
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import ClusterHealth, ClusterHealthStatus, TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.plural import counted
 from fluss_tiering.short_times import lag

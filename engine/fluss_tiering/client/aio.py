@@ -23,9 +23,15 @@ from fluss_tiering.client.target import Target
 from fluss_tiering.client.throttling import Tries
 from fluss_tiering.model.closing import AsyncClosing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import LeaseOutcome, StatusChanges, TieringRound, TieringStatus
+from fluss_tiering.model.tiering import (
+    KvSnapshotLease,
+    LeaseDrop,
+    LeaseOutcome,
+    StatusChanges,
+    TieringRound,
+    TieringStatus,
+)
 from fluss_tiering.wire.tiering import changes_from_pb
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TablePath
+from fluss_tiering.model.tiering import AcquiredLease
 
 if TYPE_CHECKING:
     from fluss_tiering.client.client import TieringClient

@@ -30,7 +30,7 @@ from fluss_tiering.wire.kv_scan import ScannedRows, call_to_pb, rows_from_pb
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fluss_tiering.formats.projection import Projection
+    from fluss_tiering.formats.schema import Projection
 
     # These are generic in their type stubs only.
     ScanKv = grpc.UnaryUnaryMultiCallable[pb.ScanKvRequest, pb.ScanKvResponse]
@@ -67,7 +67,7 @@ class TableScan(Closing):
         timeout: float,
     ) -> None:
         """Start a scan; see `TieringClient.scan`. `error_of` gives the error that a failed call stands for."""
-        from fluss_tiering.formats.projection import Projection  # noqa: PLC0415 - the base install has no pyarrow
+        from fluss_tiering.formats.schema import Projection  # noqa: PLC0415 - the base install has no pyarrow
 
         self.table = table
         wanted = Projection.of(table, columns)

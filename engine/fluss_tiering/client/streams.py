@@ -136,7 +136,7 @@ def _next_row_count(acknowledgements: Iterator[pb.WriteRowsResponse]) -> int:
 def _ipc_streams(batches: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[bytes]:
     import pyarrow as pa  # noqa: PLC0415 - the base install has none
 
-    from fluss_tiering.formats.chunks import parts_of  # noqa: PLC0415 - it needs pyarrow
+    from fluss_tiering.formats.grouping import parts_of  # noqa: PLC0415 - it needs pyarrow
 
     if isinstance(batches, pa.Table | pa.RecordBatch | str | dict) or not isinstance(batches, Iterable):
         raise FlussTieringError(

@@ -1,8 +1,11 @@
-"""The bases of objects that are context managers: a `with` block closes them when it ends."""
+"""Ends of objects that hold something: `with` blocks close them, and a time limit ends what waits for no answer."""
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -37,3 +40,20 @@ class AsyncClosing(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Release what the object holds."""
+
+
+@contextmanager
+def time_limit(seconds: float, end: Callable[[], object]) -> Iterator[None]:
+    """Call a function in a thread of its own if the block takes longer.
+
+    Args:
+        seconds: The time limit in seconds.
+        end: Makes what waits in the block fail, for example by closing its connection.
+    """
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,4 +1,4 @@
-"""Lake snapshots: they say how much of a table's log is in the lake."""
+"""Lake snapshots, which say how much of a table's log is in the lake, and what their maintenance reports."""
 
 from __future__ import annotations
 
@@ -70,3 +70,22 @@ def nothing_tiered(table: TableInfo) -> FlussTieringError:
 def skipped_text(table: TableInfo) -> str:
     """Return why a command leaves out a table that nobody named: nothing of it is in the lake."""
     return f"skipped: {nothing_tiered(table).message}"
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceReport:
+    """What one maintenance of a lake table has done.
+
+    Attributes:
+        table_id: The id of the table.
+        saved_files: How many data files and delete files the newest lake snapshot has fewer because of it.
+        rewritten_bytes: The size of the data files that were rewritten, in bytes.
+        expired_snapshots: How many lake snapshots were removed.
+        deleted_files: How many files were deleted that no snapshot needs any more.
+    """
+
+    table_id: int
+    saved_files: int = 0
+    rewritten_bytes: int = 0
+    expired_snapshots: int = 0
+    deleted_files: int = 0

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from typing import Final
 
-from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.units import parse_duration_ms
 
 
 @dataclass(frozen=True, slots=True)

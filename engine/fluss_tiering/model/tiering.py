@@ -1,4 +1,4 @@
-"""Tiering states, statuses and rounds."""
+"""Tiering states, statuses and rounds, and the leases of KV snapshots that rounds read from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,73 @@ from enum import StrEnum
 from typing import Final, Self
 
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import TableBucket, TablePath
+
+DEFAULT_LEASE_DURATION_MS: Final = 6 * 60 * 60 * 1000
+"""How long a lease lasts, in milliseconds. A round renews its lease whenever a third of this time has passed."""
+ROUND_FORMAT: Final = 1
+"""The format of this version's rounds: what they write into lake tables, and how they read what other rounds wrote.
+
+It grows if drivers of two versions must not tier one table in turn. A server refuses drivers of another format.
+"""
+MAX_SENT_ERROR_CHARS: Final = 2048
+"""A driver cuts an error message to this many characters before it sends it."""
+MAX_KEPT_ERROR_CHARS: Final = 4096
+"""The server cuts an error message to this many characters before it keeps it."""
+MAP_INDEX_VARIABLE: Final = "AIRFLOW_CTX_MAP_INDEX"
+"""Airflow does not set this variable; the operators of the provider do."""
+_DAG_ID, _RUN_ID, _TASK_ID = "AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_DAG_RUN_ID", "AIRFLOW_CTX_TASK_ID"
+_TRY_NUMBER: Final = "AIRFLOW_CTX_TRY_NUMBER"
+TASK_VARIABLES: Final = (_DAG_ID, _RUN_ID, _TASK_ID, MAP_INDEX_VARIABLE, _TRY_NUMBER)
+"""The variables of the environment that name the task in Airflow which a process belongs to."""
+MAX_ORIGIN_CHARS: Final = 512
+"""The number of characters that a text of an origin may have."""
+_WEB_ADDRESS: Final = re.compile(r"https?://[^/?#@\\]+(?:[/?#]|\Z)")
+"""An address of the web up to the end of its host and port. What stands before an @ there is a login."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvSnapshotLease:
+    """A lease and the KV snapshots that it pins. Times are in milliseconds since the epoch.
+
+    Attributes:
+        lease_id: The id of the lease.
+        acquired_time: When the lease was first acquired.
+        expiration_time: When the lease expires unless it is renewed.
+        attempt_token: The token of the newest attempt under this id.
+        snapshots: The pinned snapshots: bucket -> snapshot id.
+    """
+
+    lease_id: str
+    acquired_time: int
+    expiration_time: int
+    attempt_token: int
+    snapshots: Mapping[TableBucket, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AcquiredLease:
+    """The answer to an acquire.
+
+    Attributes:
+        lease_id: The id of the lease.
+        attempt_token: The token of the attempt that begins with this acquire.
+        expiration_time: When the lease expires, in milliseconds since the epoch; 0 if nothing was pinned.
+        unavailable_snapshots: The requested snapshots that do not exist: bucket -> snapshot id.
+    """
+
+    lease_id: str
+    attempt_token: int
+    expiration_time: int
+    unavailable_snapshots: Mapping[TableBucket, int] = field(default_factory=dict)
+
+
+class LeaseDrop(StrEnum):
+    """The answer to dropping a lease. UNKNOWN (no such lease) and STALE (a stale attempt) changed nothing."""
+
+    DROPPED = "dropped"
+    UNKNOWN = "unknown"
+    STALE = "stale"
 
 
 class TieringState(StrEnum):
@@ -38,26 +104,6 @@ TRANSITIONS: Final[dict[TieringState | None, frozenset[TieringState]]] = {
 
 OUTCOMES: Final = frozenset({TieringState.TIERED, TieringState.FAILED})
 """The states in which a round ends."""
-
-ROUND_FORMAT: Final = 1
-"""The format of this version's rounds: what they write into lake tables, and how they read what other rounds wrote.
-
-It grows if drivers of two versions must not tier one table in turn. A server refuses drivers of another format.
-"""
-MAX_SENT_ERROR_CHARS: Final = 2048
-"""A driver cuts an error message to this many characters before it sends it."""
-MAX_KEPT_ERROR_CHARS: Final = 4096
-"""The server cuts an error message to this many characters before it keeps it."""
-MAP_INDEX_VARIABLE: Final = "AIRFLOW_CTX_MAP_INDEX"
-"""Airflow does not set this variable; the operators of the provider do."""
-_DAG_ID, _RUN_ID, _TASK_ID = "AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_DAG_RUN_ID", "AIRFLOW_CTX_TASK_ID"
-_TRY_NUMBER: Final = "AIRFLOW_CTX_TRY_NUMBER"
-TASK_VARIABLES: Final = (_DAG_ID, _RUN_ID, _TASK_ID, MAP_INDEX_VARIABLE, _TRY_NUMBER)
-"""The variables of the environment that name the task in Airflow which a process belongs to."""
-MAX_ORIGIN_CHARS: Final = 512
-"""The number of characters that a text of an origin may have."""
-_WEB_ADDRESS: Final = re.compile(r"https?://[^/?#@\\]+(?:[/?#]|\Z)")
-"""An address of the web up to the end of its host and port. What stands before an @ there is a login."""
 
 
 @dataclass(frozen=True, slots=True)

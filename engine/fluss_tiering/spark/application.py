@@ -24,13 +24,12 @@ from fluss_tiering.client.unchanged import fail_tables
 from fluss_tiering.client.versions import other_version
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.object_store import require_store
-from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import is_switched_on, not_tiered
-from fluss_tiering.model.memory_size import parse_memory_size
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, RoundOrigin, TieringState
+from fluss_tiering.model.units import parse_duration_ms, parse_memory_size
 from fluss_tiering.spark.drain import REST_S, Drain, DrainLimits, PendingTables
 from fluss_tiering.spark.ended import SparkEndedError, spark_has_ended
 from fluss_tiering.spark.maintenance.background import BackgroundMaintenance

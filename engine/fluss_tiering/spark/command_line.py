@@ -13,8 +13,8 @@ from types import NoneType
 from typing import Any, Final, get_args, get_type_hints
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.memory_size import memory_size_text, parse_memory_size
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.units import memory_size_text, parse_memory_size
 
 _ABOUT: Final = "about"
 MOST_COUNT: Final = (1 << 31) - 1

@@ -17,10 +17,10 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.model.units import parse_duration_ms
 from fluss_tiering.plural import counted
 from fluss_tiering.spark.audit.report import TableAudit
 from fluss_tiering.spark.audit.verify import verify_table

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeAlias
 
-from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.units import parse_duration_ms
 from fluss_tiering.spark.command_line import MOST_COUNT, WORTH_REWRITING, about, add_arguments, check_options
 
 DEFAULT_MIN_INPUT_FILES: Final = 5

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS
+from fluss_tiering.model.units import parse_duration_ms
 from fluss_tiering.spark.command_line import (
     MOST_COUNT,
     WORTH_REWRITING,

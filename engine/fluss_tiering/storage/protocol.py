@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import LogBatch
 from fluss_tiering.formats.log.conditions import Condition
-from fluss_tiering.model.cluster import ClusterHealth
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
+    ClusterHealth,
     KvSnapshot,
     StorageDescription,
     TableBucket,

@@ -13,8 +13,7 @@ from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.formats.log.batch import LogBatch, read_header
 from fluss_tiering.formats.log.conditions import Condition
 from fluss_tiering.formats.log.decoding import decode_log_batch
-from fluss_tiering.formats.projection import Projection
-from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.formats.schema import Projection, arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.reading import RetryBackoff, TimedDecoding, rewording_corrupt_data

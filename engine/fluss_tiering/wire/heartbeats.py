@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry
 from fluss_tiering.wire.checks import not_negative
 from fluss_tiering.wire.errors import error_from_pb, error_to_pb

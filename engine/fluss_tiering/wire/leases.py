@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.wire.buckets import bucket_of_table
 from fluss_tiering.wire.checks import not_negative
 from fluss_tiering.wire.errors import error_from_pb, error_to_pb

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fluss_tiering.api.v1 import tables_pb2
-from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
-from fluss_tiering.model.table import StorageDescription
+from fluss_tiering.model.table import ClusterHealth, ClusterHealthStatus, StorageDescription
 
 
 def description_to_pb(description: StorageDescription) -> tables_pb2.DescribeStorageResponse:

@@ -11,7 +11,7 @@ import pytest
 from fluss_tiering.formats.ipc import child_of_header
 from fluss_tiering.formats.log.batch import encode_log_batch, read_header
 from fluss_tiering.formats.log.decoding import decode_log_batch, decode_log_batches
-from fluss_tiering.formats.log.empty_buffers import without_empty_frames
+from fluss_tiering.formats.log.java_batches import without_empty_frames
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 SCHEMA = pa.schema(

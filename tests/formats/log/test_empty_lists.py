@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from fluss_tiering.formats.log.empty_lists import with_offsets
+from fluss_tiering.formats.log.java_batches import with_offsets
 
 WORD = 0x7000_0001
 BEHIND = pa.py_buffer(WORD.to_bytes(4, "little") * 64)

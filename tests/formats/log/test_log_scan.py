@@ -4,8 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss_tiering.formats.log.batch import encode_log_batch
-from fluss_tiering.formats.log.scan import find_whole_batch, seek_batch
+from fluss_tiering.formats.log.batch import encode_log_batch, find_whole_batch, seek_batch
 
 SIZES = (3, 1, 5, 2)
 BASES = (100, 103, 104, 109)

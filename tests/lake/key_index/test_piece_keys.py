@@ -10,7 +10,7 @@ import pytest
 from key_index_support import PLACE, assert_finds, hashes_of
 
 from fluss_tiering.lake.key_index import Hashes, IndexStore, KeyIndex
-from fluss_tiering.lake.key_index.piece_keys import PieceKeys, PieceKeysWriter, deleted_keys
+from fluss_tiering.lake.key_index.writing import PieceKeys, PieceKeysWriter, deleted_keys
 
 ROWS = {"a": [(7, 1), (3, 2), (5, 0)], "b": [(4, 4)]}
 DELETED = [(9, 1), (2**64 - 1, 5), (0, 0), (9, 0)]

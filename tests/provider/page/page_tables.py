@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, RoundOrigin, TieringStats
 

@@ -10,7 +10,7 @@ from page_support import facts_of, rows_of, see, see_rows
 from page_tables import ORIGIN, OUT_OF_SPACE
 
 import airflow_provider_fluss
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import MaintenanceReport
 
 PAGE = Path(airflow_provider_fluss.__file__).parent / "plugins" / "page"
 

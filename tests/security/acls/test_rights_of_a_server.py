@@ -19,9 +19,16 @@ from structlog.testing import capture_logs
 from engine_support import HOUR, descriptor
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
-from fluss_tiering.model.cluster import ClusterHealthStatus
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.table import (
+    ClusterHealthStatus,
+    Column,
+    DataType,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+    WriteKind,
+)
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.storage.fluss.access import ClusterAccess
 from fluss_tiering.storage.fluss.rpc.acls import MissingAcl, Use, needed_for

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from fluss_support import FlussCluster
 from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
+from fluss_tiering.model.table import ClusterHealth, ClusterHealthStatus
 from waiting import wait_until
 
 

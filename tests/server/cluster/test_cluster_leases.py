@@ -14,8 +14,8 @@ from engine_support import HOUR
 from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import KvSnapshot, TableInfo
+from fluss_tiering.model.tiering import LeaseDrop
 from fluss_tiering.server.backends.cluster import leases
 from fluss_tiering.server.backends.cluster.leases import cluster_lease_id
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis

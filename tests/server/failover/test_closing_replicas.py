@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 from replica_servers import LEASE_MS, SHORT_LEASE_MS, Active, Server, until, write
 
+from fluss_tiering.model.closing import time_limit
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.time_limit import time_limit
 from fluss_tiering.server.core.store import database as database_module
 from fluss_tiering.server.failover import leadership as leadership_module
 from fluss_tiering.server.failover import replica as replica_module

@@ -7,9 +7,8 @@ from manager_support import Managers
 
 from engine_support import HOUR, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.model.tiering import LeaseOutcome
+from fluss_tiering.model.tiering import LeaseDrop, LeaseOutcome
 
 B0, B1 = TableBucket(1, 0), TableBucket(1, 1)
 PARTITIONED = TableBucket(1, 0, partition_id=3)

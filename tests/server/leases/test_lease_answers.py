@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import LeaseDrop
 from fluss_tiering.server.core.leases import turns
 from fluss_tiering.server.core.times import iso_time
 

@@ -10,8 +10,8 @@ from manager_support import Managers
 
 from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS, KvSnapshotLease, LeaseDrop
 from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
 
 B0, B1 = TableBucket(1, 0), TableBucket(1, 1)

@@ -11,8 +11,8 @@ from manager_support import Managers
 
 from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.server.core.leases import turns
 from fluss_tiering.server.core.leases.limits import LeaseLimits
 from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager

@@ -15,7 +15,7 @@ import pytest
 from engine_support import HOUR, MINUTE, ServerThread, VirtualClock, new_path, new_table, put
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
 from metrics_support import Samples, scrape, scraped_text, value

@@ -15,9 +15,8 @@ from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import LeaseDrop
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, RoundOrigin, TieringState, TieringStats
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, LeaseDrop, RoundOrigin, TieringState, TieringStats
 from fluss_tiering.wire.checks import MAX_ENTRIES
 
 HOUR = 3_600_000

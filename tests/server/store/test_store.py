@@ -14,9 +14,15 @@ import sqlalchemy as sa
 from engine_support import table_info
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
-from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.model.tiering import RoundOrigin, TieringRound, TieringState, TieringStats, TieringStatus
+from fluss_tiering.model.tiering import (
+    KvSnapshotLease,
+    RoundOrigin,
+    TieringRound,
+    TieringState,
+    TieringStats,
+    TieringStatus,
+)
 from fluss_tiering.server.core.store.offsets import PackedOffsets
 from fluss_tiering.server.core.store.records import CommittedLakeSnapshot, LeaseAttempt
 from fluss_tiering.server.core.store.store import SqlTieringStore

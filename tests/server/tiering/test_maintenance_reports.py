@@ -5,7 +5,7 @@ from __future__ import annotations
 from manager_support import Managers
 
 from engine_support import VirtualClock
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.wire.tiering import status_to_pb
 
 

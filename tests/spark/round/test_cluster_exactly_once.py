@@ -29,9 +29,8 @@ from fluss_support import FlussCluster
 from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
-from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.model.tiering import AcquiredLease, TieringState
 from fluss_tiering.spark.application import EXIT_INTERRUPTED, EXIT_TABLE_FAILED
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.client import FlussClient

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, UnsupportedOperationException
 from source_support import with_catalog
 from spark_support import Tiering, submit_environment
 
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import HeartbeatEntry
 from fluss_tiering.spark.startup.catalog_conf import session_conf

@@ -9,9 +9,9 @@ from typing import Annotated, Final
 
 import typer
 
-from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.units import parse_duration_ms
 
 PARQUET: Final = ".parquet"
 CSV: Final = ".csv"

@@ -9,8 +9,8 @@ from fluss_tiering.client.blocking.connection import Connection
 from fluss_tiering.client.calls import leases
 from fluss_tiering.client.calls.call import parts
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDrop
 
 
 class LeaseCalls(Connection):

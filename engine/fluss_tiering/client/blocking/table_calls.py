@@ -13,10 +13,10 @@ from fluss_tiering.client.calls.call import parts
 from fluss_tiering.client.failed_call import error_of
 from fluss_tiering.client.scan import TableScan
 from fluss_tiering.client.security import ClientSecurity
-from fluss_tiering.model.cluster import ClusterHealth
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
+    ClusterHealth,
     KvSnapshot,
     StorageDescription,
     TableBucket,

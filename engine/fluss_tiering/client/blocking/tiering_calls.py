@@ -9,8 +9,7 @@ from fluss_tiering.client.blocking.connection import Connection
 from fluss_tiering.client.calls import lake
 from fluss_tiering.client.calls import tiering as tiering_calls
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lake import LakeSnapshot
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import LakeSnapshot, MaintenanceReport
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import (
     Claim,

@@ -8,8 +8,8 @@ from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as pb
 from fluss_tiering.client.calls.arguments import checked_arguments
 from fluss_tiering.client.calls.call import PAGE_SIZE, UnaryCall
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.wire import leases as wire
 from fluss_tiering.wire.buckets import bucket_to_pb
 

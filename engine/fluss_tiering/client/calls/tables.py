@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fluss_tiering.api.v1 import tables_pb2 as pb
 from fluss_tiering.client.calls.arguments import checked_arguments, paths_to_pb
 from fluss_tiering.client.calls.call import PAGE_SIZE, UnaryCall
-from fluss_tiering.model.cluster import ClusterHealth
 from fluss_tiering.model.table import (
     BucketInfo,
+    ClusterHealth,
     KvSnapshot,
     StorageDescription,
     TableBucket,

@@ -10,7 +10,7 @@ from fluss_tiering.client.calls.arguments import checked_arguments, paths_to_pb
 from fluss_tiering.client.calls.call import PAGE_SIZE, UnaryCall
 from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import (
     MAX_SENT_ERROR_CHARS,

@@ -14,13 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_tiering.formats.buffers import byte_strings
-from fluss_tiering.formats.compacted.columns import column_of
-from fluss_tiering.formats.compacted.fields import as_binary_array
-from fluss_tiering.formats.compacted.nested_fields import write_nullable_rows
-from fluss_tiering.formats.compacted.reading import Rows
+from fluss_tiering.formats.compacted.reading import Rows, column_of
 from fluss_tiering.formats.compacted.value_layout import PLAIN, ValueLayout
-from fluss_tiering.formats.projection import no_columns
-from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.formats.compacted.writing import as_binary_array, write_nullable_rows
+from fluss_tiering.formats.schema import arrow_schema, no_columns
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
 

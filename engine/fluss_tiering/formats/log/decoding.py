@@ -17,9 +17,8 @@ from fluss_tiering.formats.log.batch import (
     corrupt_batch,
     read_header,
 )
-from fluss_tiering.formats.log.empty_buffers import without_empty_frames
-from fluss_tiering.formats.log.empty_lists import with_offsets
-from fluss_tiering.formats.projection import no_columns
+from fluss_tiering.formats.log.java_batches import with_offsets, without_empty_frames
+from fluss_tiering.formats.schema import no_columns
 
 _IN_THIS_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
 _LAST_CHANGE_TYPE: Final = int(max(ChangeType))

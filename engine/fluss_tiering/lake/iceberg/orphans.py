@@ -32,10 +32,10 @@ from fluss_tiering.lake.iceberg.java import lake_errors, root_message
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.key_index import QuietIndex, quiet_indexes
 from fluss_tiering.lake.names import epoch_of_file
-from fluss_tiering.model.duration import duration_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.location import Location
 from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.units import duration_text
 
 DEFAULT_GRACE: Final = timedelta(days=3)
 """Iceberg's own default for orphan files."""

@@ -5,17 +5,22 @@ the key columns of the data files. This package knows nothing of Iceberg but the
 its data files.
 """
 
-from fluss_tiering.lake.key_index.cleanup import QuietIndex, quiet_indexes, remove_unreferenced
-from fluss_tiering.lake.key_index.errors import UnusableIndexError
 from fluss_tiering.lake.key_index.hashes import Hashes, hash_keys
 from fluss_tiering.lake.key_index.index import KeyIndex, Matches
 from fluss_tiering.lake.key_index.merging import live_runs, merge_runs, runs_to_merge
-from fluss_tiering.lake.key_index.piece_keys import PieceKeys, PieceKeysWriter, deleted_keys
-from fluss_tiering.lake.key_index.place import Place
+from fluss_tiering.lake.key_index.place import Place, UnusableIndexError
 from fluss_tiering.lake.key_index.run import Run
-from fluss_tiering.lake.key_index.state import StoredState, read_state, stored_states, write_state
+from fluss_tiering.lake.key_index.state import (
+    QuietIndex,
+    StoredState,
+    quiet_indexes,
+    read_state,
+    remove_unreferenced,
+    stored_states,
+    write_state,
+)
 from fluss_tiering.lake.key_index.store import IndexStore
-from fluss_tiering.lake.key_index.writing import Entries, RunWriter, write_run
+from fluss_tiering.lake.key_index.writing import Entries, PieceKeys, PieceKeysWriter, RunWriter, deleted_keys, write_run
 
 __all__ = [
     "Entries",

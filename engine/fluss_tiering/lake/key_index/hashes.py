@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_tiering.formats.compiled import INT64_IN, INT64_OUT, UINT8_IN, Int64s, UInt8s, compiled
+from fluss_tiering.lake.key_index.kernels import hash_messages
 from fluss_tiering.lake.key_index.place import uuid_bytes
-from fluss_tiering.lake.key_index.siphash import hash_messages
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 UInt64s = npt.NDArray[np.uint64]

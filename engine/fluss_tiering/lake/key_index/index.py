@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fluss_tiering.formats.compiled import Int64s
-from fluss_tiering.lake.key_index.errors import unusable
 from fluss_tiering.lake.key_index.hashes import Hashes
-from fluss_tiering.lake.key_index.place import Place
+from fluss_tiering.lake.key_index.kernels import same_hashes
+from fluss_tiering.lake.key_index.place import Place, unusable
 from fluss_tiering.lake.key_index.run import BLOCK_ENTRIES, PAGE_FENCES, Blocks, Run, UInt32s, fences_of
-from fluss_tiering.lake.key_index.same_hashes import same_hashes
 from fluss_tiering.lake.key_index.store import IndexStore
 
 _QUERIES_AT_ONCE: Final = 1 << 14

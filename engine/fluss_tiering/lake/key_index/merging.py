@@ -8,10 +8,9 @@ from typing import Final
 import numpy as np
 
 from fluss_tiering.lake.key_index.place import Place
-from fluss_tiering.lake.key_index.run import Run
-from fluss_tiering.lake.key_index.run_file import write_sorted
-from fluss_tiering.lake.key_index.sorted_streams import in_order
+from fluss_tiering.lake.key_index.run import Run, in_order
 from fluss_tiering.lake.key_index.store import IndexStore
+from fluss_tiering.lake.key_index.writing import write_sorted
 
 MAX_RUNS: Final = 8
 """How many runs a place has at most after `runs_to_merge` was followed."""

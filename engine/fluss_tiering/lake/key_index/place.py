@@ -1,4 +1,4 @@
-"""The part of a lake table that has an index of its own."""
+"""The part of a lake table that has an index of its own, and the error of an index that cannot be used."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import uuid
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -51,3 +52,28 @@ def uuid_bytes(table_uuid: str) -> bytes:
             ErrorCode.INVALID_REQUEST,
             f"{table_uuid!r} is not the UUID of an Iceberg table: expected the table-uuid of its metadata",
         ) from None
+
+
+class UnusableIndexError(FlussTieringError):
+    """The error of a file of an index that is damaged, missing, of another table or version, or that cannot be read.
+
+    The index is a cache. Who catches this error rebuilds it from the key columns of the data files.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.CORRUPT_DATA, message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what is pickled."""
+        return UnusableIndexError, (self.message,)
+
+
+def unusable(name: str, found: str, expected: str) -> UnusableIndexError:
+    """Return the error for one file.
+
+    Args:
+        name: The location of the file.
+        found: What is wrong with it, as the rest of a sentence that begins with its location.
+        expected: What was expected instead.
+    """
+    return UnusableIndexError(f"{name} {found}: expected {expected}; the key index is rebuilt from the data files")

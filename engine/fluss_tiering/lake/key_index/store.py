@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from fluss_tiering.formats.compiled import Int64s, UInt8s
-from fluss_tiering.lake.key_index.errors import unusable
+from fluss_tiering.lake.key_index.place import unusable
 from fluss_tiering.lake.object_store import filesystem_of, naming_expired_credentials, path_of, require_valid
 from fluss_tiering.lake.parallel import REMOTE_THREADS, in_threads, map_on_store
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

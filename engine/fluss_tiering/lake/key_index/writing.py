@@ -1,26 +1,175 @@
-"""Makes runs from the keys of data files."""
+"""Makes runs from the keys of data files, of merged runs, and of the pieces of a round."""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 import numpy as np
+import pyarrow as pa
 
 from fluss_tiering.formats.compiled import Int64s
 from fluss_tiering.lake.key_index.hashes import Hashes
+from fluss_tiering.lake.key_index.kernels import checksums
 from fluss_tiering.lake.key_index.place import Place
-from fluss_tiering.lake.key_index.run import RUN_PREFIX, Run, SortedEntries
-from fluss_tiering.lake.key_index.run_file import write_sorted
-from fluss_tiering.lake.key_index.sorted_streams import in_order
+from fluss_tiering.lake.key_index.run import (
+    BLOCK_ENTRIES,
+    DIGEST_BYTES,
+    NOTED_PREFIX,
+    PAGE_FENCES,
+    PAGE_TYPE,
+    RUN_PREFIX,
+    Blocks,
+    Run,
+    SortedEntries,
+    UInt32s,
+    block_type,
+    checksum_key,
+    fences_of,
+    in_order,
+)
 from fluss_tiering.lake.key_index.store import IndexStore
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.files import temporary_folder
 
+_NO_FENCE: Final = 0xFFFFFFFF
+_ENTRIES_AT_ONCE: Final = 1 << 16
 DEFAULT_BUFFER_BYTES: Final = 64 << 20
 """How many bytes of entries are held in memory by default. Sorting them takes about twice as many."""
 _ENTRY_BYTES: Final = 32
+_NO_FILE: Final = ""
+"""Keys that are deleted have no data file. A run has a name for it all the same."""
+
+
+def write_sorted(
+    store: IndexStore,
+    place: Place,
+    paths: Sequence[str],
+    largest_position: int,
+    parts: Iterable[SortedEntries],
+    *,
+    prefix: str = RUN_PREFIX,
+) -> Run:
+    """Write a run, in memory for one part and for four bytes a block.
+
+    Args:
+        store: Where the run is written.
+        place: The place whose keys it has.
+        paths: The data files, by their numbers.
+        largest_position: The largest position of an entry, or a larger one.
+        parts: All entries. No hash of a part is smaller than one of a part before it.
+        prefix: What the name of its file begins with.
+
+    Raises:
+        FlussTieringError: STORAGE if the store refuses.
+    """
+    name = f"{place.folder}/{prefix}{uuid.uuid4().hex}"
+    with store.writing(name) as stream:
+        file = _RunFile(stream, place, name, paths, largest_position)
+        for part in parts:
+            for start in range(0, len(part), _ENTRIES_AT_ONCE):
+                file.add(part.take(slice(start, start + _ENTRIES_AT_ONCE)))
+        return file.finish()
+
+
+class _RunFile:
+    """The file of one run, as it is being written."""
+
+    def __init__(
+        self, stream: pa.NativeFile, place: Place, name: str, paths: Sequence[str], largest_position: int
+    ) -> None:
+        self._stream = stream
+        self._place = place
+        self._name = name
+        self._paths = paths
+        self._largest_position = largest_position
+        self._block_type = block_type(len(paths), largest_position)
+        self._rows = np.zeros(len(paths), np.int64)
+        self._rest = SortedEntries(Hashes.empty(), np.empty(0, np.int64), np.empty(0, np.int64))
+        self._fences: list[UInt32s] = []
+        self._blocks = 0
+        self._entries = 0
+
+    def add(self, part: SortedEntries) -> None:
+        """Add entries. Those that fill no block wait for more."""
+        self._entries += len(part)
+        self._rows += np.bincount(part.files, minlength=len(self._rows))
+        joined = _joined(self._rest, part)
+        whole = len(joined) // BLOCK_ENTRIES * BLOCK_ENTRIES
+        self._write_blocks(joined.take(slice(0, whole)))
+        self._rest = joined.take(slice(whole, None))
+
+    def finish(self) -> Run:
+        """Write what waits, the fence pages and the footer."""
+        if len(self._rest):
+            self._write_blocks(_filled_up(self._rest))
+        fences = np.concatenate(self._fences) if self._fences else np.empty(0, np.uint32)
+        pages = self._write_pages(fences)
+        run = Run(
+            self._name,
+            self._place,
+            self._entries,
+            dict(zip(self._paths, self._rows.tolist(), strict=True)),
+            self._largest_position,
+            pages,
+        )
+        footer = run.footer()
+        self._stream.write(footer)
+        return replace(run, footer_bytes=len(footer), digest=footer[-DIGEST_BYTES:])
+
+    def _write_blocks(self, entries: SortedEntries) -> None:
+        count = len(entries) // BLOCK_ENTRIES
+        if not count:
+            return
+        blocks = np.empty(count, self._block_type)
+        for field, values in (
+            ("high", entries.hashes.high),
+            ("low", entries.hashes.low),
+            ("file", entries.files),
+            ("position", entries.positions),
+        ):
+            blocks[field] = values.reshape(count, BLOCK_ENTRIES)
+        self._write(blocks, np.arange(self._blocks, self._blocks + count))
+        self._fences.append(fences_of(entries.hashes.high[::BLOCK_ENTRIES]))
+        self._blocks += count
+
+    def _write_pages(self, fences: UInt32s) -> UInt32s:
+        """Write the fence pages, and return the first fence of each."""
+        count = -(-len(fences) // PAGE_FENCES)
+        pages = np.empty(count, PAGE_TYPE)
+        pages["fence"] = _NO_FENCE
+        filled = pages["fence"].reshape(-1)
+        filled[: len(fences)] = fences
+        pages["fence"] = filled.reshape(count, PAGE_FENCES)
+        self._write(pages, np.arange(self._blocks, self._blocks + count))
+        return fences[::PAGE_FENCES].copy()
+
+    def _write(self, items: Blocks, numbers: Int64s) -> None:
+        """Write items after putting their checksums into them."""
+        words = items.view(np.int64) if len(items) else np.empty(0, np.int64)
+        sums = np.empty(len(items), np.int64)
+        checksums(words, items.dtype.itemsize // 8, numbers, *checksum_key(self._place, self._name), sums)
+        items["checksum"] = sums
+        self._stream.write(pa.py_buffer(items.view(np.uint8)))
+
+
+def _joined(one: SortedEntries, other: SortedEntries) -> SortedEntries:
+    if not len(one):
+        return other
+    return SortedEntries(
+        Hashes.concat([one.hashes, other.hashes]),
+        np.concatenate([one.files, other.files]),
+        np.concatenate([one.positions, other.positions]),
+    )
+
+
+def _filled_up(entries: SortedEntries) -> SortedEntries:
+    """Return the entries of the last block with copies of the last one, which are beyond the number of entries."""
+    indexes = np.minimum(np.arange(BLOCK_ENTRIES), len(entries) - 1)
+    return entries.take(indexes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,3 +327,78 @@ def _check(entries: Entries) -> None:
             ErrorCode.INVALID_REQUEST,
             f"{wrong}: expected for each key the number of its file and its position, counted from 0",
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PieceKeys:
+    """Where the keys of one piece are. It can be pickled, and takes a few bytes for each 32,768 keys.
+
+    Attributes:
+        rows: The run with the rows that the piece has written; None if it has none.
+        deleted: The run with the keys whose earlier rows the piece deletes; None if it has none.
+    """
+
+    rows: Run | None = None
+    deleted: Run | None = None
+
+
+class PieceKeysWriter:
+    """Writes the keys of one piece, in memory of bounded size. It is a context manager.
+
+    Args:
+        store: Where the runs are written.
+        place: The place of the piece.
+    """
+
+    def __init__(self, store: IndexStore, place: Place) -> None:
+        self._rows = RunWriter(store, place, DEFAULT_BUFFER_BYTES // 2, prefix=NOTED_PREFIX)
+        self._deleted = RunWriter(store, place, DEFAULT_BUFFER_BYTES // 2, prefix=NOTED_PREFIX)
+        self._row_count = 0
+        self._deleted_count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        """Let go of what is on the local disk."""
+        for each in (self._rows, self._deleted):
+            each.__exit__()
+
+    def add(self, location: str, hashes: Hashes, positions: Int64s) -> None:
+        """Add rows of a data file, all of them until the end: see `RunWriter.add`."""
+        self._rows.add(location, hashes, positions)
+        self._row_count += len(hashes)
+
+    def delete(self, hashes: Hashes) -> None:
+        """Add keys whose earlier rows are deleted."""
+        self._deleted.add(_NO_FILE, hashes, np.zeros(len(hashes), np.int64))
+        self._deleted_count += len(hashes)
+
+    def close(self) -> PieceKeys:
+        """Write the runs.
+
+        Raises:
+            FlussTieringError: STORAGE if the store or the local disk refuses.
+            ExpiredCredentialsError: if the credentials are not valid any more.
+        """
+        return PieceKeys(
+            self._rows.close() if self._row_count else None, self._deleted.close() if self._deleted_count else None
+        )
+
+
+def deleted_keys(store: IndexStore, keys: PieceKeys) -> Iterator[Hashes]:
+    """Yield the hashes of the keys whose earlier rows a piece deletes, sorted, in parts.
+
+    Args:
+        store: Where the runs are.
+        keys: The keys of the piece.
+
+    Raises:
+        UnusableIndexError: if the run is missing or damaged.
+    """
+    if keys.deleted is not None:
+        for part in in_order(store, [keys.deleted], [np.zeros(1, np.int64)], DEFAULT_BUFFER_BYTES):
+            yield part.hashes

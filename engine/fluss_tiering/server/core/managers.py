@@ -10,8 +10,8 @@ import structlog
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import OLDER_TABLE_REMEDY, LakeSnapshot
-from fluss_tiering.model.lease import AcquiredLease
 from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.model.tiering import AcquiredLease
 from fluss_tiering.server.core.lake.backlogs import Backlogs
 from fluss_tiering.server.core.lake.manager import LakeSnapshotManager
 from fluss_tiering.server.core.lake.merging import CommitRegistration, MergedCommit

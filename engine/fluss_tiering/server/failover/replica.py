@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import structlog
 
+from fluss_tiering.model.closing import time_limit
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.time_limit import time_limit
 from fluss_tiering.server.backends.backend import Backend
 from fluss_tiering.server.core.store.database import Database
 from fluss_tiering.server.core.store.note import StoreKind, check_kind

@@ -11,9 +11,8 @@ from typing import Final
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import TieringRound, TieringStatus
+from fluss_tiering.model.tiering import KvSnapshotLease, TieringRound, TieringStatus
 from fluss_tiering.server.core.leases.attempts import outcome_of
 from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
 from fluss_tiering.server.core.store.records import LeaseAttempt, RoundsPage

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import Message
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import KvSnapshotLease
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.edge.callers.identity import Caller, TableScope, caller
 from fluss_tiering.server.edge.handlers import wrapped

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
-from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.memory_size import parse_memory_size
+from fluss_tiering.model.units import parse_duration_ms, parse_memory_size
 from fluss_tiering.server.settings.values import checked_store_url, checked_url
 from fluss_tiering.storage.fluss.rpc.call import ServerAddress
 

@@ -7,8 +7,7 @@ from typing import Any, Final, get_args
 
 from pydantic.fields import FieldInfo
 
-from fluss_tiering.model.duration import duration_text
-from fluss_tiering.model.memory_size import memory_size_text
+from fluss_tiering.model.units import duration_text, memory_size_text
 from fluss_tiering.server.settings.types import READS_DURATIONS, READS_SIZES
 
 _OF_VALUES: Final = "Value error, "

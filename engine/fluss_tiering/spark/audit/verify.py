@@ -37,7 +37,6 @@ from fluss_tiering.lake.iceberg.validation import refuse_times
 from fluss_tiering.lake.names import catalog_name, quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import OLDER_TABLE_REMEDY
-from fluss_tiering.model.lease import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.model.table import (
     BUCKET_COLUMN,
     OFFSET_COLUMN,
@@ -46,6 +45,7 @@ from fluss_tiering.model.table import (
     TableBucket,
     TableInfo,
 )
+from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.spark.audit.comparison import compared, content, differences, hashed
 from fluss_tiering.spark.audit.expiry import expires_after, without_expired
 from fluss_tiering.spark.audit.layouts import require_whole_logs, with_buckets, without_places

@@ -27,7 +27,7 @@ from fluss_tiering.lake.iceberg.orphans import DEFAULT_GRACE, find_orphans
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark.maintenance.expire import expire_planned
 from fluss_tiering.spark.maintenance.interruption import Interrupted, Interruption

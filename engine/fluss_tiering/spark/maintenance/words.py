@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fluss_tiering.model.memory_size import parse_memory_size
+from fluss_tiering.model.units import parse_memory_size
 from fluss_tiering.plural import counted
 from fluss_tiering.spark.maintenance.maintain import Maintenance
 from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Plan

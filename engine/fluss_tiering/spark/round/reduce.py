@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_tiering.formats.changelog import last_per_key
-from fluss_tiering.formats.chunks import parts_of
+from fluss_tiering.formats.grouping import last_per_key, parts_of
 from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes, LogBatch
 from fluss_tiering.formats.micros import column_of
 from fluss_tiering.model.data_type import DataType
@@ -185,7 +184,7 @@ class Reducer:
         """Return for each record the number of its file, by some bits of the hash of its key."""
         # Loading compiled code takes a worker longer than reading a small piece of a log.
         from fluss_tiering.formats.bucketing import assign_buckets  # noqa: PLC0415
-        from fluss_tiering.formats.key import encode_keys  # noqa: PLC0415
+        from fluss_tiering.formats.keys import encode_keys  # noqa: PLC0415
 
         hashes = assign_buckets(encode_keys(records, self._keys), DataType.parse("BYTES"), 1 << _HASH_BITS)
         numbers: npt.NDArray[np.int64] = hashes.astype(np.int64) // _FILES**spreads % _FILES

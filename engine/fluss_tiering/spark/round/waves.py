@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from fluss_tiering.model.duration import parse_duration_ms
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.table_options import freshness_ms, max_round_duration_ms
+from fluss_tiering.model.units import parse_duration_ms
 from fluss_tiering.spark.round.plan import MIN_PIECE_BYTES, LogPiece, Piece, PlanLimits, RoundPlan, SnapshotPiece
 
 FRESHNESS_IS_LIMIT: Final = "freshness"

@@ -19,7 +19,7 @@ from fluss_tiering.client.security import (
     ClientSecurity,
 )
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.memory_size import parse_memory_size
+from fluss_tiering.model.units import parse_memory_size
 
 SERVER_VARIABLE: Final = "FLUSS_TIERING_SERVER"
 DEFAULT_MAX_PARTITION_BYTES: Final = 64 << 20

@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.sql import types
 
-from fluss_tiering.formats.projection import named_columns
+from fluss_tiering.formats.schema import named_columns
 from fluss_tiering.model.data_type import Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TablePath

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import LogBatch
 from fluss_tiering.formats.log.conditions import Condition
-from fluss_tiering.formats.projection import Projection
-from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.formats.schema import Projection, arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.embedded.layout import log_folder, partition_folder, table_folder

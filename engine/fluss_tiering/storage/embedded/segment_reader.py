@@ -17,9 +17,15 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.formats.log.batch import LogBatch, LogBatchHeader, check_crc, read_header
+from fluss_tiering.formats.log.batch import (
+    LogBatch,
+    LogBatchHeader,
+    check_crc,
+    find_whole_batch,
+    read_header,
+    seek_batch,
+)
 from fluss_tiering.formats.log.decoding import decode_log_batch
-from fluss_tiering.formats.log.scan import find_whole_batch, seek_batch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.embedded.layout import base_offset_of, segment_file
 from fluss_tiering.storage.files import corrupt, reporting_os_errors

@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.formats.chunks import parts_of
+from fluss_tiering.formats.grouping import parts_of
 from fluss_tiering.formats.log.batch import ChangeTypes, LogCompression, encode_log_batch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from fluss_tiering.formats.partitioning import PartitionValues
+from fluss_tiering.formats.grouping import PartitionValues
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata

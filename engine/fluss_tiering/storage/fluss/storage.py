@@ -10,10 +10,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
+    ClusterHealth,
+    ClusterHealthStatus,
     KvSnapshot,
     StorageDescription,
     TableBucket,

@@ -8,8 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from fluss_tiering.formats.compacted.value_layout import VALUE_LAYOUTS, ValueLayout
-from fluss_tiering.formats.iceberg_key import encode_iceberg_keys
-from fluss_tiering.formats.key import encode_keys
+from fluss_tiering.formats.keys import encode_iceberg_keys, encode_keys
 from fluss_tiering.formats.log.statistics import WITH_STATISTICS
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath, lake_path_of

@@ -12,11 +12,10 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 from tenacity import Retrying, retry_if_exception, stop_after_delay
 
-from fluss_tiering.formats.chunks import parts_of
 from fluss_tiering.formats.compacted.kv_batches import encode_kv_batch
 from fluss_tiering.formats.compacted.row import encode_values
+from fluss_tiering.formats.grouping import parts_of, rows_by_partition
 from fluss_tiering.formats.log.batch import encode_log_batch
-from fluss_tiering.formats.partitioning import rows_by_partition
 from fluss_tiering.formats.schema import arrow_type
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind

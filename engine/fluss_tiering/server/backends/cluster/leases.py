@@ -17,8 +17,8 @@ from typing import Final
 import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.server.backends.cluster.locks import Locks
 from fluss_tiering.server.core.leases import turns
 from fluss_tiering.server.core.managers import Managers, require_leasable

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import KvSnapshotLease
 from fluss_tiering.server.core.leases.pins import PinnedSnapshots
 
 _NONE: Final[Mapping[TableBucket, int]] = MappingProxyType({})

@@ -11,8 +11,8 @@ import structlog
 
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.server.core.leases.attempts import LeaseAttempts
 from fluss_tiering.server.core.leases.book import LeaseBook
 from fluss_tiering.server.core.leases.damaged import DamagedLeases

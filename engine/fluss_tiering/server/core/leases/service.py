@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.lease import AcquiredLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import AcquiredLease, LeaseDrop
 
 
 class LeaseService(Protocol):

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.lease import AcquiredLease, LeaseDrop
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import AcquiredLease, LeaseDrop
 from fluss_tiering.server.core.leases.manager import PINS_AT_ONCE, KvSnapshotLeaseManager
 
 Control: TypeAlias = Callable[..., Awaitable[Any]]

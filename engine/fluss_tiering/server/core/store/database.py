@@ -12,9 +12,9 @@ from typing import Any, Final, Self
 import sqlalchemy as sa
 from sqlalchemy.pool import StaticPool
 
+from fluss_tiering.model.closing import time_limit
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.time_limit import time_limit
 from fluss_tiering.server.core.store.sockets import Sockets
 from fluss_tiering.server.settings.values import checked_store_url
 

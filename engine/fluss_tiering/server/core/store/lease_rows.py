@@ -8,8 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.tiering import KvSnapshotLease
 from fluss_tiering.server.core.store.rows import bucket_from_row
 
 

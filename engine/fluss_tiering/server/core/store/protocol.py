@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.model.tiering import TieringRound, TieringStatus
+from fluss_tiering.model.tiering import KvSnapshotLease, TieringRound, TieringStatus
 from fluss_tiering.server.core.store.records import CommittedLakeSnapshot, LeaseAttempt, RoundsPage
 
 

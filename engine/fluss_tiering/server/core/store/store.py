@@ -12,9 +12,8 @@ from typing import Any, Self, TypeVar
 import sqlalchemy as sa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
+from fluss_tiering.model.tiering import KvSnapshotLease, TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.core.store import schema
 from fluss_tiering.server.core.store.database import Database
 from fluss_tiering.server.core.store.fence import Fence

@@ -9,9 +9,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from fluss_tiering.model.lease import KvSnapshotLease
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.model.tiering import TieringRound, TieringStatus
+from fluss_tiering.model.tiering import KvSnapshotLease, TieringRound, TieringStatus
 from fluss_tiering.server.core.store import schema
 from fluss_tiering.server.core.store.records import CommittedLakeSnapshot, LeaseAttempt
 from fluss_tiering.server.core.store.rows import (

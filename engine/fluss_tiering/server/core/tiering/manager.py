@@ -12,8 +12,7 @@ import structlog
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.error_text import clean_error
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lake import not_tiered
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import MaintenanceReport, not_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import (
     MAX_KEPT_ERROR_CHARS,

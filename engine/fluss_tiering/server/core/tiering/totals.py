@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from fluss_tiering.model.maintenance import MaintenanceReport
+from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats
 

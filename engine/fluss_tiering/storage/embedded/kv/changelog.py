@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_tiering.formats.changelog import last_per_key
 from fluss_tiering.formats.compacted.row import decode_values, encode_values
-from fluss_tiering.formats.key import encode_keys
+from fluss_tiering.formats.grouping import last_per_key
+from fluss_tiering.formats.keys import encode_keys
 from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes
 from fluss_tiering.model.table import Column, TableInfo
 from fluss_tiering.storage.embedded.kv.rocksdb import StoreChanges

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from fluss_tiering.formats.partitioning import PartitionValues
+from fluss_tiering.formats.grouping import PartitionValues
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.kv.snapshots import KvSnapshots

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.formats.partitioning import PartitionValues, rows_by_partition
+from fluss_tiering.formats.grouping import PartitionValues, rows_by_partition
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind, partition_name
 from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rocksdict import DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
-from fluss_tiering.formats.changelog import last_per_key
 from fluss_tiering.formats.compacted.row import encode_values
+from fluss_tiering.formats.grouping import last_per_key
 from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes, LogBatch
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

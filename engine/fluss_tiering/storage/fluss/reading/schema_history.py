@@ -10,8 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.formats.projection import Projection
-from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.formats.schema import Projection, arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, TableInfo
 from fluss_tiering.model.table_options import LOG_COMPRESSION

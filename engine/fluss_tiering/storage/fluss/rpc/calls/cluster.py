@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fluss_tiering.api.fluss.v1 import cluster_pb2, tables_pb2
-from fluss_tiering.model.cluster import ClusterHealth, ClusterHealthStatus
-from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.model.table import ClusterHealth, ClusterHealthStatus, TableBucket, TablePath
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerAddress, ServerKind
 

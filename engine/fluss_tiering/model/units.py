@@ -1,4 +1,4 @@
-"""Durations as Fluss writes them in options: `3min`, `30 s`, `500ms` (`org.apache.fluss.utils.TimeUtils`)."""
+"""Durations and sizes as Fluss writes them in options: `3min`, `500ms` (its `TimeUtils`), `10mb` (its `MemorySize`)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,20 @@ _DURATION: Final = re.compile(r"0*([0-9]+)\s*([a-zµ]+)")
 _MAX_MS: Final = 10 * 365 * 86_400_000
 _MAX_DIGITS: Final = 18
 """A longer number is more than ten years in each unit. Python reads no number of thousands of digits."""
+_BYTES_BY_LABEL: Final[Mapping[str, int]] = {
+    label: 1 << 10 * power
+    for power, labels in enumerate(
+        (
+            ("", "b", "bytes"),
+            ("k", "kb", "kibibytes"),
+            ("m", "mb", "mebibytes"),
+            ("g", "gb", "gibibytes"),
+            ("t", "tb", "tebibytes"),
+        )
+    )
+    for label in labels
+}
+_SIZE: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 
 
 def parse_duration_ms(text: str) -> int:
@@ -54,3 +68,24 @@ def duration_text(milliseconds: int) -> str:
     nanos = milliseconds * 1_000_000
     unit = next((each for each in ("d", "h", "min", "s") if nanos % _NANOS_BY_LABEL[each] == 0), "ms") if nanos else "s"
     return f"{nanos // _NANOS_BY_LABEL[unit]}{unit}"
+
+
+def parse_memory_size(text: str) -> int:
+    """Return a size in bytes. One kb has 1024 bytes.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the text is not a whole number with or without a unit.
+    """
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or match.group(2) not in _BYTES_BY_LABEL:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"{text!r} is not a size: expected a whole number and a unit (b, kb, mb, gb, tb), for example 10mb",
+        )
+    return int(match.group(1)) * _BYTES_BY_LABEL[match.group(2)]
+
+
+def memory_size_text(size: int) -> str:
+    """Return a size as users write it, in the largest unit in which it is a whole number, such as `64mb`."""
+    unit = next((each for each in ("tb", "gb", "mb", "kb") if size and size % _BYTES_BY_LABEL[each] == 0), "b")
+    return f"{size // _BYTES_BY_LABEL[unit]}{unit}"

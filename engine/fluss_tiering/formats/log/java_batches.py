@@ -1,9 +1,4 @@
-"""Compressed buffers without bytes, as Arrow's Java library writes them: a length of 0, and no data behind it.
-
-Fluss's servers and clients write such buffers for the children of lists and maps of which a batch has no elements. The
-C++ library of Arrow, which reads here, takes no bytes for a damaged frame of LZ4. It reads a buffer whose own length is
-0 as it should.
-"""
+"""What Arrow's Java library, which Fluss writes with, leaves out of batches, and its C++ library needs to read them."""
 
 from __future__ import annotations
 
@@ -52,3 +47,32 @@ def without_empty_frames(message: pa.Buffer) -> pa.Buffer | None:
     except struct.error:
         return None
     return pa.py_buffer(b"".join([content[: _PREFIX.size], metadata, body])) if changed else None
+
+
+def with_offsets(records: pa.RecordBatch) -> pa.RecordBatch:
+    """Return records that were decoded, with offsets in all lists that have none."""
+    for number, field in enumerate(records.schema):
+        if pa.types.is_nested(field.type):
+            before = records.column(number)
+            after = _with_offsets(before)
+            if after is not before:
+                records = records.set_column(number, field, after)
+    return records
+
+
+def _with_offsets(array: pa.Array) -> pa.Array:
+    """Return the array itself if it lacks nothing."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        parts = [array.field(number) for number in range(kind.num_fields)]
+    elif pa.types.is_list(kind) or pa.types.is_map(kind):
+        if len(array) == 0:
+            return pa.array([], kind)
+        parts = [array.values]
+    else:
+        return array
+    whole = [_with_offsets(part) for part in parts]
+    if all(after is before for after, before in zip(whole, parts, strict=True)):
+        return array
+    own = array.buffers()[: 1 if pa.types.is_struct(kind) else 2]
+    return pa.Array.from_buffers(kind, len(array), own, offset=array.offset, children=whole)

@@ -1,12 +1,14 @@
-"""Keys in the form that Iceberg's bucket transform hashes.
+"""The bytes of the keys under which the rows of a primary-key table are stored.
 
-Fluss keeps the rows of a table under keys of this form if the table is tiered into Iceberg and its key has one column
-(`IcebergKeyEncoder`). A number, a date or a time takes 8 bytes in little-endian order. A text or a binary is its own
-bytes. A decimal is its unscaled value in big-endian order.
+Fluss has two layouts. In its own (`CompactedKeyEncoder`), the fields of the key columns follow each other as in a
+compacted row, but without null bits. In that of Iceberg's bucket transform (`IcebergKeyEncoder`), which tables with a
+key of one column have if they are tiered into Iceberg, a number, a date or a time takes 8 bytes in little-endian order,
+a text or a binary is its own bytes, and a decimal is its unscaled value in big-endian order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -14,7 +16,7 @@ import pyarrow as pa
 
 from fluss_tiering.formats.bucketing import check_bucket_key_type
 from fluss_tiering.formats.buffers import decimal_bytes, numbers
-from fluss_tiering.formats.compacted.fields import as_binary_array
+from fluss_tiering.formats.compacted.writing import FieldArrays, as_binary_array, fields_of, write_rows
 from fluss_tiering.formats.schema import UNIT_PRECISION
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
@@ -22,6 +24,34 @@ from fluss_tiering.model.table import Column
 _NUMBER_BYTES: Final = 8
 _MICROSECOND_DIGITS: Final = 6
 _BYTES: Final = (pa.types.is_string, pa.types.is_binary, pa.types.is_fixed_size_binary)
+
+
+def encode_keys(records: pa.RecordBatch | pa.Table, key_columns: Sequence[Column]) -> pa.BinaryArray:
+    """Return the key of each row.
+
+    Args:
+        records: The rows. They have at least the key columns, in the Arrow types of the table.
+        key_columns: The key columns, in the order of the primary key.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS if a key column has a null, or if the keys take more bytes than an Arrow array
+            can hold.
+    """
+    fields: list[FieldArrays] = []
+    for column in key_columns:
+        array = _in_one_piece(records.column(column.name))
+        if array.null_count:
+            raise FlussTieringError(
+                ErrorCode.INVALID_ROWS, f"the key column {column.name!r} is null in a row: expected a value"
+            )
+        fields.extend(fields_of(array, column.data_type))
+    return as_binary_array(*write_rows(fields, records.num_rows, header_size=0))
+
+
+def _in_one_piece(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    return values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks or [pa.nulls(0, values.type)])
 
 
 def encode_iceberg_keys(records: pa.RecordBatch, key: Column) -> pa.BinaryArray:
