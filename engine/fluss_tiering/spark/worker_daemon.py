@@ -16,7 +16,7 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final
@@ -37,8 +37,7 @@ def main() -> None:
         os.environ.pop(name, None)
     before = list(sys.path)
     sys.path[:] = without_archives(before, os.environ.get("SPARK_HOME", ""))
-    for entry in set(before).difference(sys.path):
-        sys.path_importer_cache.pop(entry, None)
+    forget_archives(set(before).difference(sys.path))
     for name in NEEDED:
         importlib.import_module(name)
     from pyspark.daemon import manager  # noqa: PLC0415 - from the path as it is now
@@ -47,6 +46,25 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     manager()
+
+
+def forget_archives(archives: Collection[str]) -> None:
+    """Let Python forget the importers of archives that left the path, and the packages that it found in them.
+
+    The standard library's `copy` looks for a package `org`, as Jython has one, and takes the folder in Spark's jar for
+    it. Such a package has an importer of its own.
+    """
+    gone = tuple(f"{archive}{os.sep}" for archive in archives)
+
+    def is_gone(entry: str) -> bool:
+        return f"{entry}{os.sep}".startswith(gone)
+
+    for name, module in list(sys.modules.items()):
+        folders = list(getattr(module, "__path__", ()))
+        if folders and all(map(is_gone, folders)):
+            del sys.modules[name]
+    for entry in filter(is_gone, list(sys.path_importer_cache)):
+        del sys.path_importer_cache[entry]
 
 
 def without_archives(path: Sequence[str], spark_home: str) -> list[str]:
