@@ -34,10 +34,6 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
         f"{_STORAGE}/rpc/test_fluss_log.py",
         f"{_STORAGE}/reading",
     ),
-    "Queries read only log batches that can match (`table.statistics.columns`)": (
-        f"{_STORAGE}/reading/test_fluss_pruning.py",
-        f"{_STORAGE}/reading/test_fluss_statistics.py",
-    ),
     "KV snapshots are leased": (f"{_STORAGE}/rpc/test_fluss_kv_snapshots.py", f"{_CLUSTER}/test_cluster_leases.py"),
     "Tables are scanned": (f"{_STORAGE}/test_fluss_scans.py", f"{_CLUSTER}/test_cluster_scans.py"),
     "Leaders scan their buckets in sessions": (
@@ -83,7 +79,6 @@ the feature. *Not run* means that the feature has tests, but the run for this pa
 them takes minutes. [How to connect a cluster](../how-to/connect-a-cluster.md) says what to mind.
 """
 _NEW: Final = {
-    "Queries read only log batches that can match (`table.statistics.columns`)": "1.0",
     "Leaders scan their buckets in sessions": "1.0",
     "Columns are added to a tiered table": "1.0",
     "The leading coordinator is killed in each step of a round": "1.0",

@@ -13,7 +13,6 @@ from typing import Protocol
 import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import LogBatch
-from fluss_tiering.formats.log.conditions import Condition
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
@@ -309,8 +308,6 @@ class SplitReader(Protocol):
         start_offset: int,
         end_offset: int,
         columns: Sequence[str] | None = None,
-        *,
-        conditions: Sequence[Condition] = (),
     ) -> Iterator[LogBatch]:
         """Yield the rows of [start_offset, end_offset), and no others, in the order of the log.
 
@@ -321,8 +318,6 @@ class SplitReader(Protocol):
             end_offset: The offset after the last row.
             columns: The names of the wanted columns, in the order that the batches shall have them; None for all, in
                 the table's order. Batches without columns still have rows and change types.
-            conditions: The conditions, on columns of the table, that rows must meet to be of use. Batches in which no
-                row meets them all may be left out; rows that do not meet them may be there.
 
         Raises:
             FlussTieringError: INVALID_REQUEST if a column does not exist or is named twice; TABLE_NOT_EXIST if there is

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.formats.log.batch import LogBatch, read_header
-from fluss_tiering.formats.log.conditions import Condition
 from fluss_tiering.formats.log.decoding import decode_log_batch
 from fluss_tiering.formats.schema import Projection, arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -47,10 +46,8 @@ class RemoteSplitReader(TimedDecoding):
         start_offset: int,
         end_offset: int,
         columns: Sequence[str] | None = None,
-        *,
-        conditions: Sequence[Condition] = (),
     ) -> Iterator[LogBatch]:
-        """Yield the rows of a range of the log; see `SplitReader.read_log`. No batch has statistics."""
+        """Yield the rows of a range of the log; see `SplitReader.read_log`."""
         wanted = Projection.of(table, columns)
         if start_offset == end_offset:
             return

@@ -6,11 +6,11 @@ A batch begins with this header, in little-endian order (Fluss 1.0's `LogRecordB
     schema id i16 · attributes i8 · last offset delta i32 · writer id i64 · batch sequence i32 · record count i32 ·
     [length of the statistics i32, magic 1 and 2]
 
-After the header, magic 1 and 2 have statistics of some columns (`fluss_tiering.formats.log.statistics`), which may be
-empty. Then a change type of one byte follows for each record, unless bit 0 of the attributes says that the batch is
-append-only. Then an Arrow record-batch message follows, without its schema. Its body may be compressed. The length
-counts the bytes after itself, and the checksum covers the bytes after itself. A batch without records has no Arrow
-message. It still takes the offset at which it starts. The batches of one log may have different magics.
+After the header, magic 1 and 2 have statistics of some columns, which may be empty and are skipped here. Then a change
+type of one byte follows for each record, unless bit 0 of the attributes says that the batch is append-only. Then an
+Arrow record-batch message follows, without its schema. Its body may be compressed. The length counts the bytes after
+itself, and the checksum covers the bytes after itself. A batch without records has no Arrow message. It still takes the
+offset at which it starts. The batches of one log may have different magics.
 
 Fluss 0.9.1 has another layout under the name of magic 1: that of magic 0 with a leader epoch. None of its writers makes
 such batches, and 1.0 would not read them either.

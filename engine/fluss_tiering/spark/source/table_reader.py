@@ -17,7 +17,6 @@ from fluss_tiering.spark.source.errors import plain_errors
 from fluss_tiering.spark.source.filters import can_evaluate, matching
 from fluss_tiering.spark.source.options import SourceOptions
 from fluss_tiering.spark.source.plan import KvPartition, LogPartition, holding, log_partitions
-from fluss_tiering.spark.source.pruning import conditions_of
 from fluss_tiering.spark.source.schema import chosen_columns
 from fluss_tiering.storage.open import cluster_access, is_bucketed_as_lake, open_bucket_scans, open_split_reader
 
@@ -75,8 +74,7 @@ class TableReader(ds.DataSourceReader):
         match partition:
             case LogPartition(bucket=bucket, start_offset=start, end_offset=end):
                 reader = open_split_reader(self._storage, self._options.server, self._access, self._security)
-                conditions = conditions_of(self._filters, self._columns)
-                for batch in reader.read_log(self._table, bucket, start, end, names, conditions=conditions):
+                for batch in reader.read_log(self._table, bucket, start, end, names):
                     yield batch.records
             case KvPartition(bucket=bucket):
                 yield from self._current_rows(bucket, names)

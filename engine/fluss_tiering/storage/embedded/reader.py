@@ -11,7 +11,6 @@ from typing import Final
 import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import LogBatch
-from fluss_tiering.formats.log.conditions import Condition
 from fluss_tiering.formats.schema import Projection, arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
@@ -37,10 +36,8 @@ class EmbeddedSplitReader(TimedDecoding):
         start_offset: int,
         end_offset: int,
         columns: Sequence[str] | None = None,
-        *,
-        conditions: Sequence[Condition] = (),
     ) -> Iterator[LogBatch]:
-        """Yield the rows of a range of the log; see `SplitReader.read_log`. No batch has statistics."""
+        """Yield the rows of a range of the log; see `SplitReader.read_log`."""
         schema = arrow_schema(table.descriptor.columns)
         wanted = Projection.of(table, columns)
         folder = table_folder(self._data_dir, table.path, table.table_id)

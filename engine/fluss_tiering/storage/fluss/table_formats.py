@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from fluss_tiering.formats.compacted.value_layout import VALUE_LAYOUTS, ValueLayout
 from fluss_tiering.formats.keys import encode_iceberg_keys, encode_keys
-from fluss_tiering.formats.log.statistics import WITH_STATISTICS
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath, lake_path_of
 from fluss_tiering.model.table_options import LAKE_ENABLED, check_tiering_options, is_set
@@ -19,8 +18,6 @@ LAKE_FORMAT: Final = "table.datalake.format"
 ICEBERG: Final = "iceberg"
 _VALUE_LAYOUT: Final = "table.kv.value-layout-version"
 _OLDEST_VALUE_LAYOUT: Final = "1"
-_STATISTICS_COLUMNS: Final = "table.statistics.columns"
-_ALL_COLUMNS: Final = "*"
 _FORMATS: Final = {"table.log.format": "ARROW", "table.kv.format": "COMPACTED"}
 _KV_FORMAT_VERSION: Final = "table.kv.format-version"
 _LEGACY: Final = "1"
@@ -58,21 +55,6 @@ def value_layout(table: TableInfo) -> ValueLayout:
             "KV snapshots that are read here; upgrade this package, and the round is tried again",
         )
     return layout
-
-
-def statistics_columns(descriptor: TableDescriptor) -> frozenset[str]:
-    """Return the names of the columns of which Fluss's clients write statistics into log batches now.
-
-    Batches from before an alteration have statistics of other columns. A cluster whose tables have this option can also
-    leave out batches by them; Fluss 0.9.1 does not have it.
-    """
-    names = descriptor.properties.get(_STATISTICS_COLUMNS, "").split(",")
-    stripped = {name.strip() for name in names}
-    return frozenset(
-        column.name
-        for column in descriptor.columns
-        if column.data_type.root in WITH_STATISTICS and stripped & {column.name, _ALL_COLUMNS}
-    )
 
 
 def check_tierable(path: TablePath, descriptor: TableDescriptor) -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fluss_tiering/fluss/v1/log.proto\x12\x16\x66luss_tiering.fluss.v1\"\x9d\x01\n\x12ListOffsetsRequest\x12\x1a\n\x12\x66ollower_server_id\x18\x01 \x01(\x05\x12\x13\n\x0boffset_type\x18\x02 \x01(\x05\x12\x10\n\x08table_id\x18\x03 \x01(\x03\x12\x14\n\x0cpartition_id\x18\x04 \x01(\x03\x12\x15\n\tbucket_id\x18\x05 \x03(\x05\x42\x02\x10\x01\x12\x17\n\x0fstart_timestamp\x18\x06 \x01(\x03\"_\n\x13ListOffsetsResponse\x12H\n\x0c\x62uckets_resp\x18\x01 \x03(\x0b\x32\x32.fluss_tiering.fluss.v1.PbListOffsetsRespForBucket\"j\n\x1aPbListOffsetsRespForBucket\x12\x11\n\tbucket_id\x18\x01 \x01(\x05\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x0e\n\x06offset\x18\x04 \x01(\x03\"\xc4\x01\n\x0f\x46\x65tchLogRequest\x12\x1a\n\x12\x66ollower_server_id\x18\x01 \x01(\x05\x12\x11\n\tmax_bytes\x18\x02 \x01(\x05\x12\x41\n\ntables_req\x18\x03 \x03(\x0b\x32-.fluss_tiering.fluss.v1.PbFetchLogReqForTable\x12\x13\n\x0bmax_wait_ms\x18\x04 \x01(\x05\x12\x11\n\tmin_bytes\x18\x05 \x01(\x05\x12\x17\n\x0fread_preference\x18\x06 \x01(\x05\"\x8a\x02\n\x15PbFetchLogReqForTable\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12#\n\x1bprojection_pushdown_enabled\x18\x02 \x01(\x08\x12\x1c\n\x10projected_fields\x18\x03 \x03(\x05\x42\x02\x10\x01\x12\x43\n\x0b\x62uckets_req\x18\x04 \x03(\x0b\x32..fluss_tiering.fluss.v1.PbFetchLogReqForBucket\x12=\n\x10\x66ilter_predicate\x18\x05 \x01(\x0b\x32#.fluss_tiering.fluss.v1.PbPredicate\x12\x18\n\x10\x66ilter_schema_id\x18\x06 \x01(\x05\"\x91\x01\n\x0bPbPredicate\x12\x0c\n\x04type\x18\x01 \x01(\x05\x12\x35\n\x04leaf\x18\x02 \x01(\x0b\x32\'.fluss_tiering.fluss.v1.PbLeafPredicate\x12=\n\x08\x63ompound\x18\x03 \x01(\x0b\x32+.fluss_tiering.fluss.v1.PbCompoundPredicate\"o\n\x0fPbLeafPredicate\x12\x10\n\x08\x66unction\x18\x01 \x01(\x05\x12\x10\n\x08\x66ield_id\x18\x02 \x01(\x05\x12\x38\n\x08literals\x18\x03 \x03(\x0b\x32&.fluss_tiering.fluss.v1.PbLiteralValue\"^\n\x13PbCompoundPredicate\x12\x10\n\x08\x66unction\x18\x01 \x01(\x05\x12\x35\n\x08\x63hildren\x18\x02 \x03(\x0b\x32#.fluss_tiering.fluss.v1.PbPredicate\"\x83\x02\n\x0ePbLiteralValue\x12\x14\n\x0cliteral_type\x18\x01 \x01(\x05\x12\x0f\n\x07is_null\x18\x02 \x01(\x08\x12\x15\n\rboolean_value\x18\x03 \x01(\x08\x12\x11\n\tint_value\x18\x04 \x01(\x05\x12\x14\n\x0c\x62igint_value\x18\x05 \x01(\x03\x12\x14\n\x0cstring_value\x18\x08 \x01(\t\x12\x15\n\rdecimal_value\x18\n \x01(\x03\x12\x1e\n\x16timestamp_millis_value\x18\x0b \x01(\x03\x12&\n\x1etimestamp_nano_of_millis_value\x18\x0c \x01(\x05\x12\x15\n\rdecimal_bytes\x18\r \x01(\x0c\"p\n\x16PbFetchLogReqForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x17\n\x0fmax_fetch_bytes\x18\x04 \x01(\x05\"W\n\x10\x46\x65tchLogResponse\x12\x43\n\x0btables_resp\x18\x01 \x03(\x0b\x32..fluss_tiering.fluss.v1.PbFetchLogRespForTable\"q\n\x16PbFetchLogRespForTable\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x45\n\x0c\x62uckets_resp\x18\x02 \x03(\x0b\x32/.fluss_tiering.fluss.v1.PbFetchLogRespForBucket\"\x80\x02\n\x17PbFetchLogRespForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x03\x12K\n\x15remote_log_fetch_info\x18\x07 \x01(\x0b\x32,.fluss_tiering.fluss.v1.PbRemoteLogFetchInfo\x12\x0f\n\x07records\x18\x08 \x01(\x0c\x12\x1b\n\x13\x66iltered_end_offset\x18\t \x01(\x03\"\xaf\x01\n\x14PbRemoteLogFetchInfo\x12\x1d\n\x15remote_log_tablet_dir\x18\x01 \x01(\t\x12\x16\n\x0epartition_name\x18\x02 \x01(\t\x12G\n\x13remote_log_segments\x18\x03 \x03(\x0b\x32*.fluss_tiering.fluss.v1.PbRemoteLogSegment\x12\x17\n\x0f\x66irst_start_pos\x18\x04 \x01(\x05\"\x92\x01\n\x12PbRemoteLogSegment\x12\x1d\n\x15remote_log_segment_id\x18\x01 \x01(\t\x12\x1f\n\x17remote_log_start_offset\x18\x02 \x01(\x03\x12\x1d\n\x15remote_log_end_offset\x18\x03 \x01(\x03\x12\x1d\n\x15segment_size_in_bytes\x18\x04 \x01(\x05\"\x89\x01\n\x11ProduceLogRequest\x12\x0c\n\x04\x61\x63ks\x18\x01 \x01(\x05\x12\x10\n\x08table_id\x18\x02 \x01(\x03\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12@\n\x0b\x62uckets_req\x18\x04 \x03(\x0b\x32+.fluss_tiering.fluss.v1.PbWriteReqForBucket\"]\n\x12ProduceLogResponse\x12G\n\x0c\x62uckets_resp\x18\x01 \x03(\x0b\x32\x31.fluss_tiering.fluss.v1.PbProduceLogRespForBucket\"m\n\x13PbWriteReqForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x0f\n\x07records\x18\x03 \x01(\x0c\x12\x1c\n\x14routing_bucket_count\x18\x05 \x01(\x05\"\x84\x01\n\x19PbProduceLogRespForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x13\n\x0b\x62\x61se_offset\x18\x05 \x01(\x03\"\xa0\x01\n\x0cPutKvRequest\x12\x0c\n\x04\x61\x63ks\x18\x01 \x01(\x05\x12\x10\n\x08table_id\x18\x02 \x01(\x03\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x1a\n\x0etarget_columns\x18\x04 \x03(\x05\x42\x02\x10\x01\x12@\n\x0b\x62uckets_req\x18\x05 \x03(\x0b\x32+.fluss_tiering.fluss.v1.PbWriteReqForBucket\"S\n\rPutKvResponse\x12\x42\n\x0c\x62uckets_resp\x18\x01 \x03(\x0b\x32,.fluss_tiering.fluss.v1.PbPutKvRespForBucket\"\x94\x01\n\x14PbPutKvRespForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x16\n\x0elog_end_offset\x18\x05 \x01(\x03\x12\x10\n\x08pressure\x18\x06 \x01(\x02')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fluss_tiering/fluss/v1/log.proto\x12\x16\x66luss_tiering.fluss.v1\"\x9d\x01\n\x12ListOffsetsRequest\x12\x1a\n\x12\x66ollower_server_id\x18\x01 \x01(\x05\x12\x13\n\x0boffset_type\x18\x02 \x01(\x05\x12\x10\n\x08table_id\x18\x03 \x01(\x03\x12\x14\n\x0cpartition_id\x18\x04 \x01(\x03\x12\x15\n\tbucket_id\x18\x05 \x03(\x05\x42\x02\x10\x01\x12\x17\n\x0fstart_timestamp\x18\x06 \x01(\x03\"_\n\x13ListOffsetsResponse\x12H\n\x0c\x62uckets_resp\x18\x01 \x03(\x0b\x32\x32.fluss_tiering.fluss.v1.PbListOffsetsRespForBucket\"j\n\x1aPbListOffsetsRespForBucket\x12\x11\n\tbucket_id\x18\x01 \x01(\x05\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x0e\n\x06offset\x18\x04 \x01(\x03\"\xc4\x01\n\x0f\x46\x65tchLogRequest\x12\x1a\n\x12\x66ollower_server_id\x18\x01 \x01(\x05\x12\x11\n\tmax_bytes\x18\x02 \x01(\x05\x12\x41\n\ntables_req\x18\x03 \x03(\x0b\x32-.fluss_tiering.fluss.v1.PbFetchLogReqForTable\x12\x13\n\x0bmax_wait_ms\x18\x04 \x01(\x05\x12\x11\n\tmin_bytes\x18\x05 \x01(\x05\x12\x17\n\x0fread_preference\x18\x06 \x01(\x05\"\xbd\x01\n\x15PbFetchLogReqForTable\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12#\n\x1bprojection_pushdown_enabled\x18\x02 \x01(\x08\x12\x1c\n\x10projected_fields\x18\x03 \x03(\x05\x42\x02\x10\x01\x12\x43\n\x0b\x62uckets_req\x18\x04 \x03(\x0b\x32..fluss_tiering.fluss.v1.PbFetchLogReqForBucketJ\x04\x08\x05\x10\x06J\x04\x08\x06\x10\x07\"p\n\x16PbFetchLogReqForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x17\n\x0fmax_fetch_bytes\x18\x04 \x01(\x05\"W\n\x10\x46\x65tchLogResponse\x12\x43\n\x0btables_resp\x18\x01 \x03(\x0b\x32..fluss_tiering.fluss.v1.PbFetchLogRespForTable\"q\n\x16PbFetchLogRespForTable\x12\x10\n\x08table_id\x18\x01 \x01(\x03\x12\x45\n\x0c\x62uckets_resp\x18\x02 \x03(\x0b\x32/.fluss_tiering.fluss.v1.PbFetchLogRespForBucket\"\xe9\x01\n\x17PbFetchLogRespForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x16\n\x0ehigh_watermark\x18\x05 \x01(\x03\x12K\n\x15remote_log_fetch_info\x18\x07 \x01(\x0b\x32,.fluss_tiering.fluss.v1.PbRemoteLogFetchInfo\x12\x0f\n\x07records\x18\x08 \x01(\x0cJ\x04\x08\t\x10\n\"\xaf\x01\n\x14PbRemoteLogFetchInfo\x12\x1d\n\x15remote_log_tablet_dir\x18\x01 \x01(\t\x12\x16\n\x0epartition_name\x18\x02 \x01(\t\x12G\n\x13remote_log_segments\x18\x03 \x03(\x0b\x32*.fluss_tiering.fluss.v1.PbRemoteLogSegment\x12\x17\n\x0f\x66irst_start_pos\x18\x04 \x01(\x05\"\x92\x01\n\x12PbRemoteLogSegment\x12\x1d\n\x15remote_log_segment_id\x18\x01 \x01(\t\x12\x1f\n\x17remote_log_start_offset\x18\x02 \x01(\x03\x12\x1d\n\x15remote_log_end_offset\x18\x03 \x01(\x03\x12\x1d\n\x15segment_size_in_bytes\x18\x04 \x01(\x05\"\x89\x01\n\x11ProduceLogRequest\x12\x0c\n\x04\x61\x63ks\x18\x01 \x01(\x05\x12\x10\n\x08table_id\x18\x02 \x01(\x03\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12@\n\x0b\x62uckets_req\x18\x04 \x03(\x0b\x32+.fluss_tiering.fluss.v1.PbWriteReqForBucket\"]\n\x12ProduceLogResponse\x12G\n\x0c\x62uckets_resp\x18\x01 \x03(\x0b\x32\x31.fluss_tiering.fluss.v1.PbProduceLogRespForBucket\"m\n\x13PbWriteReqForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x0f\n\x07records\x18\x03 \x01(\x0c\x12\x1c\n\x14routing_bucket_count\x18\x05 \x01(\x05\"\x84\x01\n\x19PbProduceLogRespForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x13\n\x0b\x62\x61se_offset\x18\x05 \x01(\x03\"\xa0\x01\n\x0cPutKvRequest\x12\x0c\n\x04\x61\x63ks\x18\x01 \x01(\x05\x12\x10\n\x08table_id\x18\x02 \x01(\x03\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x1a\n\x0etarget_columns\x18\x04 \x03(\x05\x42\x02\x10\x01\x12@\n\x0b\x62uckets_req\x18\x05 \x03(\x0b\x32+.fluss_tiering.fluss.v1.PbWriteReqForBucket\"S\n\rPutKvResponse\x12\x42\n\x0c\x62uckets_resp\x18\x01 \x03(\x0b\x32,.fluss_tiering.fluss.v1.PbPutKvRespForBucket\"\x94\x01\n\x14PbPutKvRespForBucket\x12\x14\n\x0cpartition_id\x18\x01 \x01(\x03\x12\x11\n\tbucket_id\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x16\n\x0elog_end_offset\x18\x05 \x01(\x03\x12\x10\n\x08pressure\x18\x06 \x01(\x02')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,39 +46,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FETCHLOGREQUEST']._serialized_start=426
   _globals['_FETCHLOGREQUEST']._serialized_end=622
   _globals['_PBFETCHLOGREQFORTABLE']._serialized_start=625
-  _globals['_PBFETCHLOGREQFORTABLE']._serialized_end=891
-  _globals['_PBPREDICATE']._serialized_start=894
-  _globals['_PBPREDICATE']._serialized_end=1039
-  _globals['_PBLEAFPREDICATE']._serialized_start=1041
-  _globals['_PBLEAFPREDICATE']._serialized_end=1152
-  _globals['_PBCOMPOUNDPREDICATE']._serialized_start=1154
-  _globals['_PBCOMPOUNDPREDICATE']._serialized_end=1248
-  _globals['_PBLITERALVALUE']._serialized_start=1251
-  _globals['_PBLITERALVALUE']._serialized_end=1510
-  _globals['_PBFETCHLOGREQFORBUCKET']._serialized_start=1512
-  _globals['_PBFETCHLOGREQFORBUCKET']._serialized_end=1624
-  _globals['_FETCHLOGRESPONSE']._serialized_start=1626
-  _globals['_FETCHLOGRESPONSE']._serialized_end=1713
-  _globals['_PBFETCHLOGRESPFORTABLE']._serialized_start=1715
-  _globals['_PBFETCHLOGRESPFORTABLE']._serialized_end=1828
-  _globals['_PBFETCHLOGRESPFORBUCKET']._serialized_start=1831
-  _globals['_PBFETCHLOGRESPFORBUCKET']._serialized_end=2087
-  _globals['_PBREMOTELOGFETCHINFO']._serialized_start=2090
-  _globals['_PBREMOTELOGFETCHINFO']._serialized_end=2265
-  _globals['_PBREMOTELOGSEGMENT']._serialized_start=2268
-  _globals['_PBREMOTELOGSEGMENT']._serialized_end=2414
-  _globals['_PRODUCELOGREQUEST']._serialized_start=2417
-  _globals['_PRODUCELOGREQUEST']._serialized_end=2554
-  _globals['_PRODUCELOGRESPONSE']._serialized_start=2556
-  _globals['_PRODUCELOGRESPONSE']._serialized_end=2649
-  _globals['_PBWRITEREQFORBUCKET']._serialized_start=2651
-  _globals['_PBWRITEREQFORBUCKET']._serialized_end=2760
-  _globals['_PBPRODUCELOGRESPFORBUCKET']._serialized_start=2763
-  _globals['_PBPRODUCELOGRESPFORBUCKET']._serialized_end=2895
-  _globals['_PUTKVREQUEST']._serialized_start=2898
-  _globals['_PUTKVREQUEST']._serialized_end=3058
-  _globals['_PUTKVRESPONSE']._serialized_start=3060
-  _globals['_PUTKVRESPONSE']._serialized_end=3143
-  _globals['_PBPUTKVRESPFORBUCKET']._serialized_start=3146
-  _globals['_PBPUTKVRESPFORBUCKET']._serialized_end=3294
+  _globals['_PBFETCHLOGREQFORTABLE']._serialized_end=814
+  _globals['_PBFETCHLOGREQFORBUCKET']._serialized_start=816
+  _globals['_PBFETCHLOGREQFORBUCKET']._serialized_end=928
+  _globals['_FETCHLOGRESPONSE']._serialized_start=930
+  _globals['_FETCHLOGRESPONSE']._serialized_end=1017
+  _globals['_PBFETCHLOGRESPFORTABLE']._serialized_start=1019
+  _globals['_PBFETCHLOGRESPFORTABLE']._serialized_end=1132
+  _globals['_PBFETCHLOGRESPFORBUCKET']._serialized_start=1135
+  _globals['_PBFETCHLOGRESPFORBUCKET']._serialized_end=1368
+  _globals['_PBREMOTELOGFETCHINFO']._serialized_start=1371
+  _globals['_PBREMOTELOGFETCHINFO']._serialized_end=1546
+  _globals['_PBREMOTELOGSEGMENT']._serialized_start=1549
+  _globals['_PBREMOTELOGSEGMENT']._serialized_end=1695
+  _globals['_PRODUCELOGREQUEST']._serialized_start=1698
+  _globals['_PRODUCELOGREQUEST']._serialized_end=1835
+  _globals['_PRODUCELOGRESPONSE']._serialized_start=1837
+  _globals['_PRODUCELOGRESPONSE']._serialized_end=1930
+  _globals['_PBWRITEREQFORBUCKET']._serialized_start=1932
+  _globals['_PBWRITEREQFORBUCKET']._serialized_end=2041
+  _globals['_PBPRODUCELOGRESPFORBUCKET']._serialized_start=2044
+  _globals['_PBPRODUCELOGRESPFORBUCKET']._serialized_end=2176
+  _globals['_PUTKVREQUEST']._serialized_start=2179
+  _globals['_PUTKVREQUEST']._serialized_end=2339
+  _globals['_PUTKVRESPONSE']._serialized_start=2341
+  _globals['_PUTKVRESPONSE']._serialized_end=2424
+  _globals['_PBPUTKVRESPFORBUCKET']._serialized_start=2427
+  _globals['_PBPUTKVRESPFORBUCKET']._serialized_end=2575
 # @@protoc_insertion_point(module_scope)

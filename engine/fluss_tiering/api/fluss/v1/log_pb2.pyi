@@ -174,14 +174,10 @@ class PbFetchLogReqForTable(_message.Message):
     PROJECTION_PUSHDOWN_ENABLED_FIELD_NUMBER: _builtins.int
     PROJECTED_FIELDS_FIELD_NUMBER: _builtins.int
     BUCKETS_REQ_FIELD_NUMBER: _builtins.int
-    FILTER_PREDICATE_FIELD_NUMBER: _builtins.int
-    FILTER_SCHEMA_ID_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table."""
     projection_pushdown_enabled: _builtins.bool
     """Whether the leader is to send the projected columns only."""
-    filter_schema_id: _builtins.int
-    """The id of the schema that has the fields of the predicate. It is there if the predicate is."""
     @_builtins.property
     def projected_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The positions of the projected columns."""
@@ -190,10 +186,6 @@ class PbFetchLogReqForTable(_message.Message):
     def buckets_req(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbFetchLogReqForBucket]:
         """The buckets."""
 
-    @_builtins.property
-    def filter_predicate(self) -> Global___PbPredicate:
-        """Leaves out batches whose statistics say that none of their records matches. Older servers than 1.0 ignore it."""
-
     def __init__(
         self,
         *,
@@ -201,172 +193,14 @@ class PbFetchLogReqForTable(_message.Message):
         projection_pushdown_enabled: _builtins.bool | None = ...,
         projected_fields: _abc.Iterable[_builtins.int] | None = ...,
         buckets_req: _abc.Iterable[Global___PbFetchLogReqForBucket] | None = ...,
-        filter_predicate: Global___PbPredicate | None = ...,
-        filter_schema_id: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter_predicate", b"filter_predicate", "filter_schema_id", b"filter_schema_id", "projection_pushdown_enabled", b"projection_pushdown_enabled", "table_id", b"table_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["projection_pushdown_enabled", b"projection_pushdown_enabled", "table_id", b"table_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets_req", b"buckets_req", "filter_predicate", b"filter_predicate", "filter_schema_id", b"filter_schema_id", "projected_fields", b"projected_fields", "projection_pushdown_enabled", b"projection_pushdown_enabled", "table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets_req", b"buckets_req", "projected_fields", b"projected_fields", "projection_pushdown_enabled", b"projection_pushdown_enabled", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PbFetchLogReqForTable: _TypeAlias = PbFetchLogReqForTable  # noqa: Y015
-
-@_typing.final
-class PbPredicate(_message.Message):
-    """A predicate on the fields of a record."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TYPE_FIELD_NUMBER: _builtins.int
-    LEAF_FIELD_NUMBER: _builtins.int
-    COMPOUND_FIELD_NUMBER: _builtins.int
-    type: _builtins.int
-    """0 is a leaf, 1 a compound."""
-    @_builtins.property
-    def leaf(self) -> Global___PbLeafPredicate:
-        """The leaf, for type 0."""
-
-    @_builtins.property
-    def compound(self) -> Global___PbCompoundPredicate:
-        """The compound, for type 1."""
-
-    def __init__(
-        self,
-        *,
-        type: _builtins.int | None = ...,
-        leaf: Global___PbLeafPredicate | None = ...,
-        compound: Global___PbCompoundPredicate | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["compound", b"compound", "leaf", b"leaf", "type", b"type"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compound", b"compound", "leaf", b"leaf", "type", b"type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PbPredicate: _TypeAlias = PbPredicate  # noqa: Y015
-
-@_typing.final
-class PbLeafPredicate(_message.Message):
-    """A predicate on one field."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FUNCTION_FIELD_NUMBER: _builtins.int
-    FIELD_ID_FIELD_NUMBER: _builtins.int
-    LITERALS_FIELD_NUMBER: _builtins.int
-    function: _builtins.int
-    """0 is =, 1 <>, 2 <, 3 <=, 4 >, 5 >=, 6 IS NULL, 7 IS NOT NULL, 8 starts with, 9 contains, 10 ends with, 11 IN,
-    12 NOT IN.
-    """
-    field_id: _builtins.int
-    """The id of the field in the schema."""
-    @_builtins.property
-    def literals(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbLiteralValue]:
-        """What the field is compared with."""
-
-    def __init__(
-        self,
-        *,
-        function: _builtins.int | None = ...,
-        field_id: _builtins.int | None = ...,
-        literals: _abc.Iterable[Global___PbLiteralValue] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["field_id", b"field_id", "function", b"function"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["field_id", b"field_id", "function", b"function", "literals", b"literals"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PbLeafPredicate: _TypeAlias = PbLeafPredicate  # noqa: Y015
-
-@_typing.final
-class PbCompoundPredicate(_message.Message):
-    """A predicate of several others."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FUNCTION_FIELD_NUMBER: _builtins.int
-    CHILDREN_FIELD_NUMBER: _builtins.int
-    function: _builtins.int
-    """0 is AND, 1 OR."""
-    @_builtins.property
-    def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbPredicate]:
-        """The other predicates."""
-
-    def __init__(
-        self,
-        *,
-        function: _builtins.int | None = ...,
-        children: _abc.Iterable[Global___PbPredicate] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["function", b"function"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "function", b"function"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PbCompoundPredicate: _TypeAlias = PbCompoundPredicate  # noqa: Y015
-
-@_typing.final
-class PbLiteralValue(_message.Message):
-    """A value of a field."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    LITERAL_TYPE_FIELD_NUMBER: _builtins.int
-    IS_NULL_FIELD_NUMBER: _builtins.int
-    BOOLEAN_VALUE_FIELD_NUMBER: _builtins.int
-    INT_VALUE_FIELD_NUMBER: _builtins.int
-    BIGINT_VALUE_FIELD_NUMBER: _builtins.int
-    STRING_VALUE_FIELD_NUMBER: _builtins.int
-    DECIMAL_VALUE_FIELD_NUMBER: _builtins.int
-    TIMESTAMP_MILLIS_VALUE_FIELD_NUMBER: _builtins.int
-    TIMESTAMP_NANO_OF_MILLIS_VALUE_FIELD_NUMBER: _builtins.int
-    DECIMAL_BYTES_FIELD_NUMBER: _builtins.int
-    literal_type: _builtins.int
-    """The type of the field: 0 BOOLEAN, 1 TINYINT, 2 SMALLINT, 3 INT, 4 BIGINT, 5 FLOAT, 6 DOUBLE, 7 CHAR, 8 STRING,
-    9 DECIMAL, 10 DATE, 11 TIME, 12 TIMESTAMP, 13 TIMESTAMP_LTZ, 14 BINARY, 15 BYTES.
-    """
-    is_null: _builtins.bool
-    """Whether the value is null."""
-    boolean_value: _builtins.bool
-    """A BOOLEAN."""
-    int_value: _builtins.int
-    """A TINYINT, SMALLINT or INT, or the milliseconds of a TIME."""
-    bigint_value: _builtins.int
-    """A BIGINT, or the days of a DATE."""
-    string_value: _builtins.str
-    """A STRING."""
-    decimal_value: _builtins.int
-    """The unscaled number of a DECIMAL of at most 18 digits."""
-    timestamp_millis_value: _builtins.int
-    """The milliseconds since the epoch of a timestamp."""
-    timestamp_nano_of_millis_value: _builtins.int
-    """The nanoseconds of that millisecond."""
-    decimal_bytes: _builtins.bytes
-    """The unscaled number of a DECIMAL of more than 18 digits, big-endian."""
-    def __init__(
-        self,
-        *,
-        literal_type: _builtins.int | None = ...,
-        is_null: _builtins.bool | None = ...,
-        boolean_value: _builtins.bool | None = ...,
-        int_value: _builtins.int | None = ...,
-        bigint_value: _builtins.int | None = ...,
-        string_value: _builtins.str | None = ...,
-        decimal_value: _builtins.int | None = ...,
-        timestamp_millis_value: _builtins.int | None = ...,
-        timestamp_nano_of_millis_value: _builtins.int | None = ...,
-        decimal_bytes: _builtins.bytes | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bigint_value", b"bigint_value", "boolean_value", b"boolean_value", "decimal_bytes", b"decimal_bytes", "decimal_value", b"decimal_value", "int_value", b"int_value", "is_null", b"is_null", "literal_type", b"literal_type", "string_value", b"string_value", "timestamp_millis_value", b"timestamp_millis_value", "timestamp_nano_of_millis_value", b"timestamp_nano_of_millis_value"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bigint_value", b"bigint_value", "boolean_value", b"boolean_value", "decimal_bytes", b"decimal_bytes", "decimal_value", b"decimal_value", "int_value", b"int_value", "is_null", b"is_null", "literal_type", b"literal_type", "string_value", b"string_value", "timestamp_millis_value", b"timestamp_millis_value", "timestamp_nano_of_millis_value", b"timestamp_nano_of_millis_value"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PbLiteralValue: _TypeAlias = PbLiteralValue  # noqa: Y015
 
 @_typing.final
 class PbFetchLogReqForBucket(_message.Message):
@@ -467,7 +301,6 @@ class PbFetchLogRespForBucket(_message.Message):
     HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
     REMOTE_LOG_FETCH_INFO_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
-    FILTERED_END_OFFSET_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     """The id of the partition. It is absent if the table is not partitioned."""
     bucket_id: _builtins.int
@@ -480,8 +313,6 @@ class PbFetchLogRespForBucket(_message.Message):
     """The offset up to which the log is safe."""
     records: _builtins.bytes
     """Log batches in Fluss's log format."""
-    filtered_end_offset: _builtins.int
-    """The offset behind the last batch that was left out, if that is behind the records. Only servers from 1.0 on have it."""
     @_builtins.property
     def remote_log_fetch_info(self) -> Global___PbRemoteLogFetchInfo:
         """Where the records are in the remote storage. It is absent if the leader sends them itself."""
@@ -496,11 +327,10 @@ class PbFetchLogRespForBucket(_message.Message):
         high_watermark: _builtins.int | None = ...,
         remote_log_fetch_info: Global___PbRemoteLogFetchInfo | None = ...,
         records: _builtins.bytes | None = ...,
-        filtered_end_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "filtered_end_offset", b"filtered_end_offset", "high_watermark", b"high_watermark", "partition_id", b"partition_id", "records", b"records", "remote_log_fetch_info", b"remote_log_fetch_info"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "partition_id", b"partition_id", "records", b"records", "remote_log_fetch_info", b"remote_log_fetch_info"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "filtered_end_offset", b"filtered_end_offset", "high_watermark", b"high_watermark", "partition_id", b"partition_id", "records", b"records", "remote_log_fetch_info", b"remote_log_fetch_info"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "partition_id", b"partition_id", "records", b"records", "remote_log_fetch_info", b"remote_log_fetch_info"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

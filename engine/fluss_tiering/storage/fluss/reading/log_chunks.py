@@ -17,7 +17,6 @@ from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles, reporting_storage_errors
 from fluss_tiering.storage.fluss.rpc.call import Call
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, OffsetType, RemoteSegment, fetch_log, log_offset
-from fluss_tiering.storage.fluss.rpc.calls.log_filter import LogFilter
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.reading import UNAVAILABLE_TIMEOUT_S, RetryBackoff, rewording_corrupt_data
@@ -46,7 +45,6 @@ class LogRange:
         end_offset: The offset after the last one.
         projection: The indexes of the columns that the leader shall send, ascending; None for all.
         schema_id: The id of a schema that has all of these columns.
-        batch_filter: What the leader shall leave out batches by; None for nothing.
     """
 
     path: TablePath
@@ -55,7 +53,6 @@ class LogRange:
     end_offset: int
     projection: tuple[int, ...] | None = None
     schema_id: int = -1
-    batch_filter: LogFilter | None = None
 
 
 def log_chunks(
@@ -91,17 +88,6 @@ def _ahead(items: Iterator[ItemT]) -> Iterator[ItemT]:
         thread.shutdown(wait=False, cancel_futures=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a leader was asked for, beside an offset."""
-
-    projection: tuple[int, ...] | None
-    batch_filter: LogFilter | None
-
-
-_WHOLE: Final = _Asked(None, None)
-
-
 class _Fetching:
     """The state of reading one range."""
 
@@ -114,13 +100,11 @@ class _Fetching:
         self._end = wanted.end_offset
         self._projection = wanted.projection
         self._schema_id = wanted.schema_id
-        self._filter = wanted.batch_filter
-        # A leader that would cut nothing and leave out nothing only passes on what the remote folder has, too.
-        self._remote_first = wanted.projection is None and wanted.batch_filter is None
+        # A leader that would cut nothing only passes on what the remote folder has, too.
+        self._remote_first = wanted.projection is None
         # Whether the log is at batches that are older than one of the wanted columns.
         self._before_columns = False
         self._backoff = backoff
-        self._left_out_before = 0
         self._missing: str | None = None
 
     def chunks(self) -> Iterator[LogChunk]:
@@ -128,7 +112,7 @@ class _Fetching:
         offset = self._start
         while offset < self._end:
             try:
-                fetched, asked = self._fetch(offset)
+                fetched, projection = self._fetch(offset)
                 self._check_there(fetched, offset)
             except FlussTieringError as error:
                 self._backoff.wait_after(self._of_a_moment(error, offset))
@@ -152,18 +136,14 @@ class _Fetching:
                     _LOG.warning("%s; asking the leader of %s for its own copy", error.message, self._bucket)
                     self._remote_first = False
             elif fetched.records:
-                chunk, offset = self._whole(memoryview(fetched.records), offset, asked)
+                chunk, offset = self._whole(memoryview(fetched.records), offset, projection)
                 yield chunk
-            if asked.batch_filter is not None and fetched.filtered_end_offset is not None:
-                offset = max(offset, fetched.filtered_end_offset)
-                self._left_out_before = offset
 
-    def _fetch(self, offset: int) -> tuple[FetchedLog, _Asked]:
-        """Ask the leader for the log from an offset on; return its answer and what it was asked for."""
-        asked = _Asked(None if self._before_columns else self._projection, self._filter)
-        if asked != _WHOLE:
+    def _fetch(self, offset: int) -> tuple[FetchedLog, tuple[int, ...] | None]:
+        """Ask the leader for the log from an offset on; return its answer and the projection that it was asked for."""
+        if self._projection is not None and not self._before_columns:
             try:
-                fetched = self._client.call(self._asking(offset, asked))
+                fetched = self._client.call(self._asking(offset, self._projection))
             except FlussServerError as error:
                 if error.fluss_error is not FlussError.INVALID_COLUMN_PROJECTION:
                     raise
@@ -171,18 +151,17 @@ class _Fetching:
                 self._before_columns = True
             else:
                 # If cutting makes a batch larger than the limit, the leader sends nothing.
-                if _says_something(fetched, offset):
-                    return fetched, asked
-        return self._client.call(self._asking(offset, _WHOLE)), _WHOLE
+                if fetched.records or fetched.remote_segments or fetched.high_watermark <= offset:
+                    return fetched, self._projection
+        return self._client.call(self._asking(offset, None)), None
 
-    def _asking(self, offset: int, asked: _Asked) -> Call[FetchLogResponse, FetchedLog]:
+    def _asking(self, offset: int, projection: tuple[int, ...] | None) -> Call[FetchLogResponse, FetchedLog]:
         return fetch_log(
             self._path,
             self._bucket,
             offset,
             max_bytes=FETCH_BYTES,
-            projection=asked.projection,
-            batch_filter=asked.batch_filter,
+            projection=projection,
             remote_first=self._remote_first,
         )
 
@@ -202,7 +181,7 @@ class _Fetching:
         return FlussTieringError(ErrorCode.UNAVAILABLE, error.message) if start <= offset < end else error
 
     def _check_there(self, fetched: FetchedLog, offset: int) -> None:
-        if fetched.records or fetched.remote_segments or _leaves_out(fetched, offset):
+        if fetched.records or fetched.remote_segments:
             return
         if fetched.high_watermark > offset:
             # The leader sends nothing for rows that are in the lake only.
@@ -219,22 +198,14 @@ class _Fetching:
             "replicas may have been lost",
         )
 
-    def _whole(self, records: memoryview, offset: int, asked: _Asked) -> tuple[LogChunk, int]:
+    def _whole(self, records: memoryview, offset: int, projection: tuple[int, ...] | None) -> tuple[LogChunk, int]:
         """Return the whole batches of an answer, and the offset after them."""
         source = f"the log of {self._bucket} ({self._path}) as its leader sent it from offset {offset} on"
         end, last = last_whole(records, source, 0)
         if last is None or last.next_offset <= offset:
             damaged(f"{source} holds no batch with that offset in {len(records)} bytes")
         self._before_columns = self._before_columns and last.schema_id != self._schema_id
-        chunk = LogChunk(
-            records[:end],
-            0,
-            source,
-            asked.projection,
-            filtered=asked.batch_filter is not None,
-            left_out_before=self._left_out_before,
-        )
-        return chunk, last.next_offset
+        return LogChunk(records[:end], 0, source, projection), last.next_offset
 
     def _remote(self, fetched: FetchedLog, offset: int) -> Iterator[tuple[LogChunk, int]]:
         """Yield chunks of the segments in the remote folder, each with the offset after it.
@@ -273,7 +244,7 @@ class _Fetching:
                     data = memoryview(file.read_buffer(wanted))
                 end, last = last_whole(data, source, position)
                 if last is not None:
-                    chunk = LogChunk(data[:end], position, source, left_out_before=self._left_out_before)
+                    chunk = LogChunk(data[:end], position, source)
                     yield chunk, last.next_offset
                     position += end
                     wanted = READ_BYTES
@@ -283,17 +254,6 @@ class _Fetching:
                     damaged(f"{source} ends at byte {position + len(data)}, before offset {segment.end_offset}")
                 else:
                     wanted = max(2 * wanted, _size_of_first(data))
-
-
-def _says_something(fetched: FetchedLog, offset: int) -> bool:
-    return bool(
-        fetched.records or fetched.remote_segments or fetched.high_watermark <= offset or _leaves_out(fetched, offset)
-    )
-
-
-def _leaves_out(fetched: FetchedLog, offset: int) -> bool:
-    """Return whether the leader left out the batch with an offset."""
-    return fetched.filtered_end_offset is not None and fetched.filtered_end_offset > offset
 
 
 def _size_of_first(data: memoryview) -> int:
@@ -310,17 +270,12 @@ class LogChunk:
         source: The name of the file or answer, for errors.
         projection: The indexes of the columns to which the leader has cut the batches, which still have the checksums
             of the whole batches; None for all.
-        filtered: Whether the leader may have left out batches, so that offsets are missing between the others.
-        left_out_before: The offset before which a leader has left out whatever has not come in chunks before; 0 if no
-            leader has left out anything.
     """
 
     data: memoryview
     start: int
     source: str
     projection: tuple[int, ...] | None = None
-    filtered: bool = False
-    left_out_before: int = 0
 
     def batches(self) -> Iterator[tuple[int, LogBatchHeader]]:
         """Yield the position in `data` and the header of each batch."""

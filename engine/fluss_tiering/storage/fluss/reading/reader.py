@@ -9,18 +9,15 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.formats.log.batch import LogBatch, LogBatchHeader, check_crc
-from fluss_tiering.formats.log.conditions import BatchFilter, Condition
+from fluss_tiering.formats.log.batch import LogBatch, LogBatchHeader
 from fluss_tiering.formats.log.decoding import decode_log_batches
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.fluss.reading.log_chunks import LogChunk, LogRange, log_chunks, naming_source
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
-from fluss_tiering.storage.fluss.rpc.calls.log_filter import LogFilter, log_filter
-from fluss_tiering.storage.fluss.rpc.calls.tables import field_ids
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.table_formats import statistics_columns, value_layout
+from fluss_tiering.storage.fluss.table_formats import value_layout
 from fluss_tiering.storage.reading import UNAVAILABLE_TIMEOUT_S, TimedDecoding
 
 _CHUNK_BYTES = 8 << 20
@@ -59,28 +56,13 @@ class FlussSplitReader(TimedDecoding):
         start_offset: int,
         end_offset: int,
         columns: Sequence[str] | None = None,
-        *,
-        conditions: Sequence[Condition] = (),
     ) -> Iterator[LogBatch]:
-        """Yield the rows of a range of the log; see `SplitReader.read_log`.
-
-        Leaders leave out batches by statistics. In remote segments, and in what leaders send as a whole, this is done
-        here.
-        """
+        """Yield the rows of a range of the log; see `SplitReader.read_log`."""
         schemas = SchemaHistory(self._client, table, columns)
-        wanted = LogRange(
-            table.path,
-            bucket,
-            start_offset,
-            end_offset,
-            schemas.pushed_down,
-            schema_id=table.schema_id,
-            batch_filter=self._batch_filter(table, conditions),
-        )
-        batches = BatchFilter(table.descriptor.columns, conditions)
+        wanted = LogRange(table.path, bucket, start_offset, end_offset, schemas.pushed_down, schema_id=table.schema_id)
         expected = start_offset
         try:
-            for batch, next_offset in self._batches(schemas, wanted, batches):
+            for batch, next_offset in self._batches(schemas, wanted):
                 expected = next_offset
                 yield batch
         except FlussTieringError as error:
@@ -89,27 +71,15 @@ class FlussSplitReader(TimedDecoding):
         else:
             return
         whole = replace(wanted, start_offset=expected, projection=None)
-        yield from (batch for batch, _ in self._batches(schemas, whole, batches))
+        yield from (batch for batch, _ in self._batches(schemas, whole))
 
-    def _batch_filter(self, table: TableInfo, conditions: Sequence[Condition]) -> LogFilter | None:
-        """Return what a leader can leave out batches by, which are conditions on columns with statistics."""
-        names = statistics_columns(table.descriptor)
-        possible = [each for each in conditions if each.column in names]
-        if not possible:
-            return None
-        ids = self._client.call(field_ids(table.path, table.schema_id))
-        return log_filter(possible, table.descriptor.columns, ids, table.schema_id)
-
-    def _batches(
-        self, schemas: SchemaHistory, wanted: LogRange, batches: BatchFilter
-    ) -> Iterator[tuple[LogBatch, int]]:
+    def _batches(self, schemas: SchemaHistory, wanted: LogRange) -> Iterator[tuple[LogBatch, int]]:
         """Yield the batches of a range, each with the offset after it."""
         expected = wanted.start_offset
         for chunk in log_chunks(self._client, self._files, wanted, unavailable_timeout_s=self._unavailable_timeout_s):
             found = _following(chunk, expected, wanted)
             if found:
                 expected = found[-1][1].next_offset
-            found = [(position, header) for position, header in found if _is_needed(batches, chunk, position, header)]
             for schema_id, run in itertools.groupby(found, key=lambda batch: batch[1].schema_id):
                 headers = list(run)
                 decoded = _decode(chunk, headers, schemas, schema_id)
@@ -157,17 +127,6 @@ def _decode(
     return decode_log_batches(chunk.data, batches, held, verify_crc=False)
 
 
-def _is_needed(batches: BatchFilter, chunk: LogChunk, position: int, header: LogBatchHeader) -> bool:
-    """Return whether a batch may have a wanted row. A damaged one may, and reading it will tell."""
-    if batches.may_match(chunk.data, position, header):
-        return True
-    try:
-        check_crc(chunk.data, position, header)
-    except FlussTieringError:
-        return True
-    return False
-
-
 def _following(chunk: LogChunk, expected: int, wanted: LogRange) -> list[tuple[int, LogBatchHeader]]:
     """Return the batches of a chunk that hold offsets from the expected one on.
 
@@ -175,14 +134,12 @@ def _following(chunk: LogChunk, expected: int, wanted: LogRange) -> list[tuple[i
         FlussTieringError: CORRUPT_DATA if there is a gap in the offsets.
     """
     found: list[tuple[int, LogBatchHeader]] = []
-    expected = max(expected, chunk.left_out_before)
     for position, header in chunk.batches():
         if header.next_offset <= expected:
             continue
         if expected >= wanted.end_offset:
             break
-        gap = header.base_offset > expected and not chunk.filtered
-        if gap or (header.base_offset < expected != wanted.start_offset):
+        if header.base_offset > expected or (header.base_offset < expected != wanted.start_offset):
             raise FlussTieringError(
                 ErrorCode.CORRUPT_DATA,
                 f"{chunk.source} continues at offset {header.base_offset}: expected {expected}; restore it from a "

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -125,24 +124,8 @@ def columns_from_json(text: bytes, path: TablePath) -> tuple[Column, ...]:
         FlussTieringError: INVALID_TABLE if a column has a type that is not supported here; CORRUPT_DATA if the text
             describes no schema.
     """
-    with _reading_schema(path):
-        return tuple(_column_from_json(path, column) for column in json.loads(text)["columns"])
-
-
-def field_ids_from_json(text: bytes, path: TablePath) -> dict[str, int]:
-    """Return the field ids of the columns of the schema that GET_TABLE_SCHEMA describes, without those that are absent.
-
-    Raises:
-        FlussTieringError: CORRUPT_DATA if the text describes no schema.
-    """
-    with _reading_schema(path):
-        return {column["name"]: int(column["id"]) for column in json.loads(text)["columns"] if "id" in column}
-
-
-@contextmanager
-def _reading_schema(path: TablePath) -> Iterator[None]:
     try:
-        yield
+        return tuple(_column_from_json(path, column) for column in json.loads(text)["columns"])
     except _NOT_AS_EXPECTED as error:
         raise FlussTieringError(
             ErrorCode.CORRUPT_DATA,

@@ -11,7 +11,6 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call
-from fluss_tiering.storage.fluss.rpc.calls.log_filter import LogFilter
 from fluss_tiering.storage.fluss.rpc.errors import raise_for
 
 _FROM_CLIENT = -1
@@ -51,14 +50,12 @@ class FetchedLog:
         high_watermark: The offset up to which, exclusive, the log is safe.
         remote_segments: The segments that hold the log from that offset on; empty if `records` holds it.
         first_position: The position, in the first of these segments, of the batch with the offset asked for.
-        filtered_end_offset: The offset up to which all batches behind `records` were left out; None if there is none.
     """
 
     records: bytes
     high_watermark: int
     remote_segments: Sequence[RemoteSegment] = ()
     first_position: int = 0
-    filtered_end_offset: int | None = None
 
 
 def log_offset(path: TablePath, bucket: TableBucket, which: OffsetType) -> Call[log_pb2.ListOffsetsResponse, int]:
@@ -99,7 +96,6 @@ def fetch_log(
     *,
     max_bytes: int = 8 << 20,
     projection: Sequence[int] | None = None,
-    batch_filter: LogFilter | None = None,
     remote_first: bool = False,
 ) -> Call[log_pb2.FetchLogResponse, FetchedLog]:
     """Ask for the log of a bucket from an offset on.
@@ -112,8 +108,6 @@ def fetch_log(
         projection: The indexes of the wanted columns, ascending; None for all. The batches then hold these columns
             only, and still have the checksum of the whole batch. Fluss cuts a batch correctly only if it is compressed
             as the table's option says (`FileLogProjection`).
-        batch_filter: What the leader leaves out batches by, so that offsets are missing between the batches. Leaders of
-            versions before 1.0 ignore it. Remote segments are named as if there were none.
         remote_first: Whether the leader shall name the remote segments that hold the log, though it has their records
             itself. Leaders of versions before 1.0 ignore it.
 
@@ -129,8 +123,6 @@ def fetch_log(
                 table_id=bucket.table_id,
                 projection_pushdown_enabled=projection is not None,
                 projected_fields=projection,
-                filter_predicate=None if batch_filter is None else batch_filter.predicate,
-                filter_schema_id=None if batch_filter is None else batch_filter.schema_id,
                 buckets_req=[
                     log_pb2.PbFetchLogReqForBucket(
                         partition_id=bucket.partition_id,
@@ -182,7 +174,6 @@ def _fetched(response: log_pb2.FetchLogResponse, bucket: TableBucket) -> Fetched
             each.high_watermark,
             tuple(_remote_segment(remote.remote_log_tablet_dir, segment) for segment in remote.remote_log_segments),
             remote.first_start_pos,
-            each.filtered_end_offset if each.HasField("filtered_end_offset") else None,
         )
     raise _unanswered("the log", bucket)
 
