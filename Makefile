@@ -73,21 +73,23 @@ fluss-jars: $(INSTALLED) # For the version of FLUSS; of 1.0, a folder that FLUSS
 down: setup ## End what `make up` or `make up-fluss` started
 	@$(BIN)/python -m examples.flights down $(ARGS)
 
-# Many tests wait for other programs, so three processes use two cores better than two.
-test: setup $(FLUSS_JARS) lint types imports protos-check docs-site ## All checks and tests but the long ones
-	@$(BIN)/pytest -m "not long" --numprocesses 3 $(ARGS)
+# Many tests wait for other programs, so one process more than there are cores uses them better.
+PROCESSES ?= $(shell expr $$(nproc) + 1)
+
+test: setup $(FLUSS_JARS) lint types imports protos-check docs-site ## All checks and tests but the long ones (ARGS=--renew-durations after large changes)
+	@$(BIN)/pytest -m "not long" --numprocesses $(PROCESSES) --durations 20 --durations-min 5 $(ARGS)
 
 # Airflow alone takes seconds to import: its tests are not even collected.
 FAST_TESTS := not (spark or cluster or airflow or postgres or system or slow or long)
 
 test-fast: $(INSTALLED) $(CATALOG_JAR) ## The tests that need no JVM, Airflow, PostgreSQL or other programs: about a minute
-	@$(BIN)/pytest -m "$(FAST_TESTS)" --ignore tests/provider --ignore tests/system --numprocesses 2 $(ARGS)
+	@$(BIN)/pytest -m "$(FAST_TESTS)" --ignore tests/provider --ignore tests/system --numprocesses auto $(ARGS)
 
 test-long: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests that take minutes each
 	@$(BIN)/pytest -m long $(ARGS)
 
 verify: setup $(FLUSS_JARS) ## The tests of the verification programs, and short runs of them (ARGS="-m long" for their long runs)
-	@$(BIN)/pytest verification -m "not long" --numprocesses 2 $(ARGS)
+	@$(BIN)/pytest verification -m "not long" --numprocesses auto $(ARGS)
 
 fluss-versions: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests of clusters, and what they show in docs/reference/fluss-versions.md
 	-@$(BIN)/pytest -m cluster --numprocesses 2 --junitxml=.cache/fluss-versions.xml $(ARGS)
