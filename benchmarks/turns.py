@@ -26,7 +26,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableBucket, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 from fluss_tiering.server.app import TieringServer
-from fluss_tiering.server.core.turns import TurnWatch
+from fluss_tiering.server.core.threads import TurnWatch
 from fluss_tiering.server.logs import configure_logs
 from fluss_tiering.server.settings.server_settings import load_settings
 

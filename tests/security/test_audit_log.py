@@ -23,11 +23,10 @@ from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.edge.audit.log import AuditLog
-from fluss_tiering.server.edge.audit.refusals import REFUSED_LINES, RefusedCalls
+from fluss_tiering.server.edge.audit_log import REFUSED_LINES, AuditLog, RefusedCalls
 from fluss_tiering.server.edge.callers.roles import Grant
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
-from fluss_tiering.server.edge.named import MAX_NAME_BYTES, MAX_NAMES, Named, cut_name
+from fluss_tiering.server.edge.methods import MAX_NAME_BYTES, MAX_NAMES, Named, cut_name
 from waiting import wait_until
 
 REQUEST_ID = "fluss-tiering-request-id"

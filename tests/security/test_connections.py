@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from engine_support import ServerThread
+from fluss_tiering.server.app import raise_descriptor_limit
 from fluss_tiering.server.edge import listener
-from fluss_tiering.server.edge.guards import raise_descriptor_limit
 from fluss_tiering.server.metrics import exporter
 
 WAIT_S = 60

@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 from certificates import Authority
 from engine_support import ServerProcess, ServerThread, new_table
 from fluss_tiering.client import TieringClient
+from fluss_tiering.server.app import guards_of, warn_of_open_folder
 from fluss_tiering.server.edge.callers.roles import Grant
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
-from fluss_tiering.server.edge.guards import guards_of, warn_of_open_folder
 from fluss_tiering.server.settings.server_settings import load_settings
 
 

@@ -24,7 +24,7 @@ from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 from fluss_tiering.server.edge.callers.identity import Identity, scope_of
 from fluss_tiering.server.edge.callers.roles import Grant, Role
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
-from fluss_tiering.server.edge.named import Kind, names_in
+from fluss_tiering.server.edge.methods import Kind, names_in
 from fluss_tiering.wire.tables import path_to_pb
 
 OUTSIDE = TablePath("hr", "salaries")

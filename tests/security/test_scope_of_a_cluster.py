@@ -16,7 +16,7 @@ from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import Claim
 from fluss_tiering.server.edge.callers.roles import Grant
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
-from fluss_tiering.server.edge.named import names_in
+from fluss_tiering.server.edge.methods import names_in
 
 OUTSIDE = TablePath("scope_hr", "salaries")
 

@@ -18,7 +18,7 @@ from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.core import background
 from fluss_tiering.server.core.background import BackgroundJobs, common_jobs
-from fluss_tiering.server.core.tiering.due import MOVED_AT_ONCE
+from fluss_tiering.server.core.tiering.claims import MOVED_AT_ONCE
 from fluss_tiering.server.settings.server_settings import ServerSettings
 
 LEASE_CHECK = 10 * MINUTE

@@ -12,7 +12,7 @@ from engine_support import table_info
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.app import choose_backend
-from fluss_tiering.server.core.tiering.options import LakeOptions
+from fluss_tiering.server.core.tiering.policy import LakeOptions
 from fluss_tiering.server.settings.server_settings import (
     load_settings,
     setting_fields,

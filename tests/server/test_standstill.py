@@ -23,8 +23,7 @@ from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
 from fluss_tiering.server.backends.cluster.backend import ActiveClusterBackend
 from fluss_tiering.server.backends.embedded.backend import ActiveEmbeddedBackend
-from fluss_tiering.server.core.background import common_jobs
-from fluss_tiering.server.core.standstill import Standstill
+from fluss_tiering.server.core.background import Standstill, common_jobs
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.server.settings.server_settings import ServerSettings
 from waiting import wait_until

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from fluss_tiering.server import app
-from fluss_tiering.server.core.threads import ServerThreads
-from fluss_tiering.server.core.turns import TurnWatch
+from fluss_tiering.server.core.threads import ServerThreads, TurnWatch
 from fluss_tiering.server.settings.server_settings import ServerSettings, load_settings
 from waiting import wait_until
 

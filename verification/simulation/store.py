@@ -15,8 +15,9 @@ from typing import Any
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import KvSnapshotLease, TieringRound, TieringState, TieringStatus
-from fluss_tiering.server.core.store.protocol import StoreTransaction, TieringStore
 from fluss_tiering.server.core.store.records import CommittedLakeSnapshot, LeaseAttempt, RoundsPage
+from fluss_tiering.server.core.store.store import SqlTieringStore
+from fluss_tiering.server.core.store.transaction import SqlTransaction
 
 
 class ServerCrash(BaseException):
@@ -24,7 +25,7 @@ class ServerCrash(BaseException):
 
 
 class MemoryStore:
-    """A `TieringStore` in dictionaries."""
+    """What `SqlTieringStore` does, in dictionaries."""
 
     def __init__(self) -> None:
         self._leases: dict[str, KvSnapshotLease] = {}
@@ -36,7 +37,7 @@ class MemoryStore:
         self._snapshots: dict[int, list[CommittedLakeSnapshot]] = {}
 
     @contextmanager
-    def transaction(self) -> Iterator[StoreTransaction]:
+    def transaction(self) -> Iterator[SqlTransaction]:
         transaction = MemoryTransaction(self)
         yield transaction
         for write in transaction.writes:
@@ -204,7 +205,7 @@ class FaultyStore:
         faults: How often faults happen, as a factor; 0 for never.
     """
 
-    def __init__(self, inner: TieringStore, chance: random.Random) -> None:
+    def __init__(self, inner: SqlTieringStore, chance: random.Random) -> None:
         self._inner = inner
         self._chance = chance
         self.faults = 1.0
@@ -215,7 +216,7 @@ class FaultyStore:
         return getattr(self._inner, name)
 
     @contextmanager
-    def transaction(self) -> Iterator[StoreTransaction]:
+    def transaction(self) -> Iterator[SqlTransaction]:
         draw = self._chance.random() / self.faults if self.faults else 1.0
         with self._inner.transaction() as transaction:
             recorded = RecordingTransaction(transaction)
@@ -233,7 +234,7 @@ class FaultyStore:
 class RecordingTransaction:
     """A transaction that lists its writes by name."""
 
-    def __init__(self, inner: StoreTransaction) -> None:
+    def __init__(self, inner: SqlTransaction) -> None:
         self._inner = inner
         self.writes: list[tuple[str, tuple[Any, ...]]] = []
 

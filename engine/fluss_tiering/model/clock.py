@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 _FOLLOWED: Final = 20
@@ -62,3 +63,8 @@ class SystemClock:
     def behind_ms(self) -> int:
         """Return how far this clock is behind the machine's clock, in milliseconds; below zero if it is ahead."""
         return self._wall_ns() // 1_000_000 - self.now_ms()
+
+
+def iso_time(time_ms: int) -> str:
+    """Return milliseconds since the epoch as ISO 8601 in UTC, without fractions of a second."""
+    return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from pathlib import Path
+from stat import S_IMODE, S_IRWXG, S_IRWXO
 from typing import Any, Final
 
 import structlog
@@ -20,10 +24,9 @@ from fluss_tiering.server.backends.embedded.backend import EmbeddedBackend
 from fluss_tiering.server.components import open_components
 from fluss_tiering.server.core import gc_tuning
 from fluss_tiering.server.core.background import BackgroundJobs
-from fluss_tiering.server.core.store.fence import Fence
+from fluss_tiering.server.core.store.database import Fence
 from fluss_tiering.server.edge.callers.executor_tokens import UncheckedExecutorTokens
 from fluss_tiering.server.edge.callers.roles import Grant
-from fluss_tiering.server.edge.guards import PRIVATE_UMASK, guards_of, raise_descriptor_limit, warn_of_open_folder
 from fluss_tiering.server.edge.listener import RpcListener
 from fluss_tiering.server.edge.server_roles import ActiveRole, Role
 from fluss_tiering.server.failover.replica import FailoverReplica
@@ -31,6 +34,47 @@ from fluss_tiering.server.logs import configure_logs
 from fluss_tiering.server.metrics.exporter import ServerMetrics
 from fluss_tiering.server.services.handlers import active_handlers
 from fluss_tiering.server.settings.server_settings import SAFE_HEARTBEAT_TIMEOUT_MS, ServerSettings, unknown_variables
+
+PRIVATE_UMASK: Final = S_IRWXG | S_IRWXO
+"""With this umask, nobody else reads what the server writes: rows, and the key that signs tokens of executors."""
+
+logger = structlog.get_logger(__name__)
+
+
+def guards_of(settings: ServerSettings) -> str:
+    """Return what guards the server's ports, for example "tls, client certificates, tokens"."""
+    guards = {
+        "tls": settings.tls_files is not None,
+        "client certificates": settings.tls_client_ca_file is not None,
+        "tokens": settings.tokens_file is not None,
+        "oidc": settings.oidc is not None,
+    }
+    return ", ".join(name for name, is_there in guards.items() if is_there) or "nothing"
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files and connections as the system permits it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # Some systems permit fewer than they say.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def warn_of_open_folder(folder: Path) -> None:
+    """Log it if others on the machine may look into the data folder, and into a database that an older server made."""
+    modes = {path: S_IMODE(path.stat().st_mode) for path in (folder, *folder.glob("*.db"))}
+    if not modes[folder] & PRIVATE_UMASK:
+        return
+    for path, mode in modes.items():
+        if mode & PRIVATE_UMASK:
+            logger.warning(
+                "others on this machine may read what holds rows and keys: take the rights of group and others away",
+                path=str(path),
+                mode=f"{mode:04o}",
+                command=f"chmod go-rwx {path}",
+            )
+
 
 _STOPPING: Final = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is stopping: watch again when it is back")
 _NOT_ACTIVE: Final = FlussTieringError(
@@ -45,8 +89,6 @@ each time while another thread computes, so that a turn of 5 ms takes 50 ms and 
 
 _HANDOVER_GRACE_S: Final = 2.0
 """How long running calls may take at most when a server stops that another one may take over from."""
-
-logger = structlog.get_logger(__name__)
 
 
 def choose_backend(settings: ServerSettings) -> Backend[Any]:

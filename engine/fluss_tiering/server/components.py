@@ -16,11 +16,11 @@ from fluss_tiering.server.backends.backend import ActiveBackend, Backend
 from fluss_tiering.server.core.background import Job, common_jobs
 from fluss_tiering.server.core.definitions import SETTLE_INTERVAL_MS, TableDefinitions
 from fluss_tiering.server.core.lake.catalog import LakeCatalogProperties
-from fluss_tiering.server.core.leases.limits import LeaseLimits
+from fluss_tiering.server.core.leases.checks import LeaseLimits
 from fluss_tiering.server.core.managers import Managers
-from fluss_tiering.server.core.scans.limits import ScannerLimits
 from fluss_tiering.server.core.scans.manager import KvScannerManager
-from fluss_tiering.server.core.store.fence import Fence
+from fluss_tiering.server.core.scans.scanner import ScannerLimits
+from fluss_tiering.server.core.store.database import Fence
 from fluss_tiering.server.core.store.note import DATABASE_FILE, StoreKind, check_kind, note_database
 from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.core.threads import ServerThreads

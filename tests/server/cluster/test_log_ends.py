@@ -11,7 +11,7 @@ from manager_support import Managers
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, TableBucket, TablePath
-from fluss_tiering.server.backends.cluster.log_ends import ClusterLogEnds
+from fluss_tiering.server.backends.cluster.discovery import ClusterLogEnds
 from fluss_tiering.server.core.threads import ServerThreads
 
 

@@ -22,7 +22,7 @@ from fluss_tiering.server.backends.embedded.jobs import TableOpening, collect_kv
 from fluss_tiering.server.backends.embedded.leases import OwnLeases
 from fluss_tiering.server.core import gc_tuning
 from fluss_tiering.server.core.lake.backlogs import Backlogs
-from fluss_tiering.server.core.leases.pins import PinnedSnapshots
+from fluss_tiering.server.core.leases.book import PinnedSnapshots
 from fluss_tiering.server.core.managers import Managers as ServerManagers
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.server.core.tiering.policy import TieringPolicy

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg import io as pyiceberg_io
 
-from fluss_tiering.server.core.lake.public_properties import public_properties
+from fluss_tiering.server.core.lake.catalog import public_properties
 
 OF_PYICEBERG = {
     value

@@ -11,8 +11,8 @@ from manager_support import Managers
 from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.core.leases.limits import LeaseLimits
-from fluss_tiering.server.core.leases.pins import PinnedSnapshots
+from fluss_tiering.server.core.leases.book import PinnedSnapshots
+from fluss_tiering.server.core.leases.checks import LeaseLimits
 
 B0, B1, OTHER = TableBucket(1, 0), TableBucket(1, 1), TableBucket(2, 0, partition_id=5)
 LEASES = ("A", "B", "C", "D")

@@ -11,11 +11,11 @@ from manager_support import Managers
 from structlog.testing import capture_logs
 
 from engine_support import HOUR, MINUTE, VirtualClock
+from fluss_tiering.model.clock import iso_time
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import LeaseDrop
 from fluss_tiering.server.core.leases import turns
-from fluss_tiering.server.core.times import iso_time
 
 B0, B1 = TableBucket(1, 0), TableBucket(1, 1)
 

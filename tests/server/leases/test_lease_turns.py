@@ -14,7 +14,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import AcquiredLease, LeaseDrop
 from fluss_tiering.server.core.leases import turns
-from fluss_tiering.server.core.leases.limits import LeaseLimits
+from fluss_tiering.server.core.leases.checks import LeaseLimits
 from fluss_tiering.server.core.leases.manager import PINS_AT_ONCE, KvSnapshotLeaseManager
 from fluss_tiering.server.core.store.records import LeaseAttempt
 

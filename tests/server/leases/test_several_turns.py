@@ -14,7 +14,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.server.core.leases import turns
-from fluss_tiering.server.core.leases.limits import LeaseLimits
+from fluss_tiering.server.core.leases.checks import LeaseLimits
 from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
 
 B0, B1, B2 = (TableBucket(1, number) for number in range(3))

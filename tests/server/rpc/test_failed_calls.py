@@ -10,7 +10,7 @@ import pytest
 from engine_support import HOUR, ServerProcess, descriptor, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.edge.audit.refusals import REFUSED_LINES
+from fluss_tiering.server.edge.audit_log import REFUSED_LINES
 
 
 @pytest.mark.system

@@ -11,9 +11,9 @@ import pytest
 from engine_support import VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.core.scans.limits import ScannerLimits
 from fluss_tiering.server.core.scans.manager import KvScannerManager
-from fluss_tiering.server.core.scans.reading import read_rows
+from fluss_tiering.server.core.scans.scanner import ScannerLimits
+from fluss_tiering.server.services.kv_scan import read_rows
 from fluss_tiering.server.settings.server_settings import ServerSettings, load_settings, settings_from_keys
 from fluss_tiering.storage.protocol import KvScanBatch
 from fluss_tiering.wire.kv_scan import ScannedRows

@@ -11,10 +11,9 @@ import pytest
 from engine_support import VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.core.scans.limits import ScannerLimits
 from fluss_tiering.server.core.scans.manager import KvScannerManager
-from fluss_tiering.server.core.scans.reading import open_scanner, read_rows
-from fluss_tiering.server.core.scans.scanner import ScanStep
+from fluss_tiering.server.core.scans.scanner import ScannerLimits, ScanStep
+from fluss_tiering.server.services.kv_scan import open_scanner, read_rows
 from fluss_tiering.storage.protocol import KvScanBatch
 
 TTL = 600_000

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.core.store.offsets import PackedOffsets
+from fluss_tiering.server.core.store.records import PackedOffsets
 
 BUCKETS = st.builds(TableBucket, st.just(7), st.integers(0, (1 << 31) - 1), st.none() | st.integers(0, (1 << 63) - 1))
 

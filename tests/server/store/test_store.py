@@ -23,8 +23,7 @@ from fluss_tiering.model.tiering import (
     TieringStats,
     TieringStatus,
 )
-from fluss_tiering.server.core.store.offsets import PackedOffsets
-from fluss_tiering.server.core.store.records import CommittedLakeSnapshot, LeaseAttempt
+from fluss_tiering.server.core.store.records import CommittedLakeSnapshot, LeaseAttempt, PackedOffsets
 from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.settings.values import checked_store_url
 from postgres_support import Postgres

@@ -13,8 +13,7 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStatus
 from fluss_tiering.server.core.tiering.broadcaster import StatusBroadcaster, StatusWatcher
 from fluss_tiering.server.core.tiering.changes import TieringChanges
-from fluss_tiering.server.core.tiering.claims import claim_table
-from fluss_tiering.server.core.tiering.due import move_due
+from fluss_tiering.server.core.tiering.claims import claim_table, move_due
 from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.core.tiering.manager import LakeTieringManager
 from fluss_tiering.server.core.tiering.policy import TieringPolicy

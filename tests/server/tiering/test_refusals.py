@@ -9,12 +9,12 @@ import pytest
 from manager_support import Managers
 
 from engine_support import MINUTE, VirtualClock
+from fluss_tiering.model.clock import iso_time
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
 from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.core.tiering.states import MAX_CONSECUTIVE_FAILURES, RoundOwner
-from fluss_tiering.server.core.times import iso_time
 
 
 def refusal(call: Callable[[], object]) -> FlussTieringError:

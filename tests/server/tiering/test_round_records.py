@@ -10,7 +10,7 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats
 from fluss_tiering.server.core.tiering.changes import _log_round
 from fluss_tiering.server.core.tiering.fence import require_coordinator
-from fluss_tiering.server.core.tiering.options import LakeOptions
+from fluss_tiering.server.core.tiering.policy import LakeOptions
 from fluss_tiering.server.core.tiering.totals import RoundTotals, TableTotals
 
 

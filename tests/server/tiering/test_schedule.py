@@ -10,7 +10,7 @@ from manager_support import Managers
 from engine_support import HOUR, VirtualClock, table_info
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.server.core.tiering.schedule import Schedule
+from fluss_tiering.server.core.tiering.tables import Schedule
 
 MANY = 120
 

@@ -14,7 +14,7 @@ from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, TableInfo, TablePath
-from fluss_tiering.server.core.tiering.options import LakeOptions
+from fluss_tiering.server.core.tiering.policy import LakeOptions
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.client import ParallelCalls
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError

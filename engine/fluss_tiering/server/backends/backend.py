@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from fluss_tiering.model.clock import Clock
+from fluss_tiering.server.core.backend_services import LakeService, LeaseService
 from fluss_tiering.server.core.background import Job
 from fluss_tiering.server.core.lake.catalog import LakeCatalogProperties
-from fluss_tiering.server.core.lake.service import LakeService
-from fluss_tiering.server.core.leases.service import LeaseService
 from fluss_tiering.server.core.managers import Managers
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage

@@ -1,21 +1,65 @@
-"""Jobs that the server repeats in the background, and those of them that do not depend on the storage."""
+"""Jobs that the server repeats in the background, and pauses of the server that give clients their time back."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
+from fluss_tiering.model.clock import uptime_s
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.server.core.leases import turns
 from fluss_tiering.server.core.managers import Managers
 from fluss_tiering.server.core.scans.manager import KvScannerManager
-from fluss_tiering.server.core.standstill import Standstill
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.server.settings.server_settings import ServerSettings
+
+_NOTICED_MS: Final = 1000
+"""A pause that is shorter is normal on a busy machine."""
+
+T = TypeVar("T")
+
+logger = structlog.get_logger(__name__)
+
+
+class Standstill:
+    """Notices pauses of the control thread. It is used in the control thread only.
+
+    Args:
+        interval_ms: The time between two looks while nothing stands still, in ms.
+        allow: Called with the length of a pause, in ms. Each adds it to the time that clients have.
+        seconds: A clock in seconds that cannot be set.
+    """
+
+    def __init__(
+        self, interval_ms: int, allow: Sequence[Callable[[int], None]], seconds: Callable[[], float] = uptime_s
+    ) -> None:
+        self._interval_ms = interval_ms
+        self._allow = allow
+        self._seconds = seconds
+        self._seen = seconds()
+
+    def look(self) -> None:
+        """Notice a pause that has just ended. Call this once in an interval, and before clients are found silent."""
+        now = self._seconds()
+        pause_ms, self._seen = round((now - self._seen) * 1000) - self._interval_ms, now
+        if pause_ms >= _NOTICED_MS:
+            logger.warning("server stood still: clients get the time back", ms=pause_ms)
+            for allow in self._allow:
+                allow(pause_ms)
+
+    def before(self, function: Callable[[], T]) -> Callable[[], T]:
+        """Return a function that looks first."""
+
+        def looking() -> T:
+            self.look()
+            return function()
+
+        return looking
+
 
 _DUE_TABLES_INTERVAL_MS: Final = 200
 """The precision with which freshness is kept. Fluss's timer has the same interval."""
@@ -23,8 +67,6 @@ _ROUNDS_AT_ONCE: Final = 50
 _BACKLOGS_INTERVAL_MS: Final = 1000
 _BACKLOGS_AT_ONCE: Final = 500
 _DROPPED_TABLES_INTERVAL_MS: Final = 60_000
-
-logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

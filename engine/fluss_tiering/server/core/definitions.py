@@ -16,10 +16,10 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot, is_switched_on
 from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, TablePath, partition_name
 from fluss_tiering.plural import counted
-from fluss_tiering.server.core.lake.service import LakeService
+from fluss_tiering.server.core.backend_services import LakeService
 from fluss_tiering.server.core.managers import Managers
 from fluss_tiering.server.core.threads import ServerThreads
-from fluss_tiering.server.core.tiering.options import LakeOptions
+from fluss_tiering.server.core.tiering.policy import LakeOptions
 from fluss_tiering.storage.protocol import TableStorage
 
 SETTLE_INTERVAL_MS: Final = 5_000

@@ -16,10 +16,10 @@ from fluss_tiering.server.core.lake.backlogs import Backlogs
 from fluss_tiering.server.core.lake.manager import LakeSnapshotManager
 from fluss_tiering.server.core.lake.merging import CommitRegistration, MergedCommit
 from fluss_tiering.server.core.leases.attempts import LeaseAttempts
-from fluss_tiering.server.core.leases.limits import LeaseLimits
+from fluss_tiering.server.core.leases.book import Snapshot
+from fluss_tiering.server.core.leases.checks import LeaseLimits
 from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
-from fluss_tiering.server.core.leases.pins import Snapshot
-from fluss_tiering.server.core.store.protocol import TieringStore
+from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.core.tiering.manager import LakeTieringManager
 from fluss_tiering.server.core.tiering.policy import TieringPolicy
 from fluss_tiering.storage.protocol import TableStorage
@@ -50,7 +50,7 @@ class Managers:
     def __init__(
         self,
         storage: TableStorage,
-        store: TieringStore,
+        store: SqlTieringStore,
         clock: Clock,
         policy: TieringPolicy,
         lease_limits: LeaseLimits | None = None,

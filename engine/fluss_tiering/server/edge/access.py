@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.edge.audit.call import present_call
+from fluss_tiering.server.edge.call_notes import present_call
 from fluss_tiering.server.edge.callers.authentication import (
     Authenticated,
     Authentication,

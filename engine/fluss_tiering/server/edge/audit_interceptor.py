@@ -11,17 +11,16 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.server.edge.audit.call import CallNotes, host_of, request_id_metadata, set_call
-from fluss_tiering.server.edge.audit.refusals import RefusedCalls
+from fluss_tiering.server.edge.audit_log import RefusedCalls
+from fluss_tiering.server.edge.call_notes import CallNotes, host_of, request_id_metadata, set_call
 from fluss_tiering.server.edge.callers.roles import Role
 from fluss_tiering.server.edge.handlers import status_of_call, wrapped
 from fluss_tiering.server.edge.interceptor import OwnServicesInterceptor
-from fluss_tiering.server.edge.methods import METHODS, REQUIRED_ROLES
-from fluss_tiering.server.edge.named import cut_name
+from fluss_tiering.server.edge.methods import METHODS, REQUIRED_ROLES, cut_name
 from fluss_tiering.wire.errors import status_of
 
 if TYPE_CHECKING:
-    from fluss_tiering.server.edge.audit.log import AuditLog
+    from fluss_tiering.server.edge.audit_log import AuditLog
     from fluss_tiering.server.edge.handlers import Behaviour, Context, Handler
 
 _MAX_DECODED_BYTES: Final = 1 << 16

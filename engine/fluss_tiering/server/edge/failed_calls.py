@@ -11,8 +11,8 @@ import structlog
 from fluss_tiering.model.error_text import header_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError, ThrottledError
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
-from fluss_tiering.server.edge.audit.call import CallNotes, present_call, request_id_metadata
-from fluss_tiering.server.edge.audit.refusals import RefusedCalls
+from fluss_tiering.server.edge.audit_log import RefusedCalls
+from fluss_tiering.server.edge.call_notes import CallNotes, present_call, request_id_metadata
 from fluss_tiering.wire.errors import status_of_error, trailing_metadata_of, trailing_metadata_of_error
 
 if TYPE_CHECKING:

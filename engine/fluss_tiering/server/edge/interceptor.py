@@ -11,7 +11,7 @@ import grpc.aio
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.edge.access import CallAccess
-from fluss_tiering.server.edge.audit.call import present_call
+from fluss_tiering.server.edge.call_notes import present_call
 from fluss_tiering.server.edge.failed_calls import FailedCalls
 from fluss_tiering.server.edge.handlers import decoded, wrapped
 from fluss_tiering.server.edge.limits import CallLimits

@@ -15,8 +15,8 @@ from grpc_reflection.v1alpha import reflection
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.edge.access import CallAccess, ReflectionAccess
-from fluss_tiering.server.edge.audit.log import AuditLog
 from fluss_tiering.server.edge.audit_interceptor import AuditInterceptor
+from fluss_tiering.server.edge.audit_log import AuditLog
 from fluss_tiering.server.edge.callers.authentication import Authenticated, Authentication, CallCredentials
 from fluss_tiering.server.edge.callers.authenticators import authenticators_of
 from fluss_tiering.server.edge.callers.issuer_keys import IssuerKeys

@@ -1,12 +1,25 @@
-"""The gRPC services of a server, and what their protos declare of each method."""
+"""The gRPC methods: what their protos declare, and what their requests name, which are tables and leases."""
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from functools import cache
+from itertools import islice
+from typing import Any, Final
 
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
 
-from fluss_tiering.api.v1 import access_pb2, kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
+from fluss_tiering.api.v1 import (
+    access_pb2,
+    common_pb2,
+    kv_scan_pb2,
+    kv_snapshot_leases_pb2,
+    lake_tiering_pb2,
+    tables_pb2,
+)
 from fluss_tiering.server.edge.callers.roles import Role
 
 SERVICES: Final[tuple[ServiceDescriptor, ...]] = (
@@ -36,3 +49,117 @@ OPEN_TO_EXECUTORS: Final = frozenset(
     path for path, method in METHODS.items() if method.GetOptions().Extensions[access_pb2.open_to_executors]
 )
 """The methods that the token of a round may call."""
+
+
+MAX_NAMES: Final = 20
+"""The number of names of each kind in a line. Of further ones, a line has the number."""
+
+MAX_NAME_BYTES: Final = 256
+"""The size to which a name is cut, as JSON writes it. A character that is not ASCII takes 6 or 12 bytes."""
+
+_MAX_NAMES_BYTES: Final = 1024
+"""The size of the names of each kind in a line."""
+_MAX_SCANNED: Final = 10_000
+"""The number of entries of a field that are looked at, and of names that are told apart."""
+
+
+class Kind(Enum):
+    """What a field of a request names. The value is what the audit log calls it."""
+
+    PATH = "tables"
+    TABLE_ID = "table_ids"
+    LEASE = "leases"
+
+
+class Named:
+    """The names in the requests of one call."""
+
+    def __init__(self) -> None:
+        self._names: dict[Kind, dict[str | int, None]] = {}
+
+    def add(self, request: Message) -> None:
+        """Add what a request names."""
+        for kind, value in names_in(request, _MAX_SCANNED):
+            names = self._names.setdefault(kind, {})
+            if len(names) < _MAX_SCANNED:
+                names[_short(kind, value)] = None
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields of a line: `tables`, `table_ids` and `leases`, and `more_tables` and so on."""
+        fields: dict[str, object] = {}
+        for kind, names in self._names.items():
+            shown: list[str | int] = []
+            room = _MAX_NAMES_BYTES
+            for each in islice(names, MAX_NAMES):
+                name = cut_name(each) if isinstance(each, str) else each
+                room -= len(json.dumps(name))
+                if room < 0:
+                    break
+                shown.append(name)
+            fields[kind.value] = shown
+            if len(names) > len(shown):
+                fields[f"more_{kind.value}"] = len(names) - len(shown)
+        return fields
+
+
+def cut_name(name: str) -> str:
+    """Return a name that takes `MAX_NAME_BYTES` at most in a line. A name that was cut ends with "…"."""
+    if len(json.dumps(name)) - 2 <= MAX_NAME_BYTES:
+        return name
+    room = MAX_NAME_BYTES - len(json.dumps("…")) + 2
+    for end, char in enumerate(name):
+        room -= len(json.dumps(char)) - 2
+        if room < 0:
+            return name[:end] + "…"
+    return name
+
+
+def names_in(message: Message, at_most: int | None = None) -> Iterator[tuple[Kind, Any]]:
+    """Yield what a message names: a `PbTablePath`, the id of a table or that of a lease.
+
+    Args:
+        message: The message.
+        at_most: The number of entries of a field that are looked at; None for all of them.
+    """
+    for field, kind in _plan(message.DESCRIPTOR):
+        for value in _values(message, field, at_most):
+            if kind is None:
+                yield from names_in(value, at_most)
+            else:
+                yield kind, value
+
+
+def _short(kind: Kind, value: Any) -> str | int:  # noqa: ANN401 - what a field holds
+    if kind is Kind.PATH:
+        return f"{value.database_name[:MAX_NAME_BYTES]}.{value.table_name[:MAX_NAME_BYTES]}"
+    return int(value) if kind is Kind.TABLE_ID else str(value[: 2 * MAX_NAME_BYTES])
+
+
+def _values(message: Message, field: FieldDescriptor, at_most: int | None) -> Iterable[Any]:
+    value = getattr(message, field.name)
+    if field.is_repeated:
+        return islice(value, at_most)
+    if field.type == FieldDescriptor.TYPE_MESSAGE:
+        return (value,) if message.HasField(field.name) else ()
+    return (value,) if value else ()
+
+
+@cache
+def _plan(descriptor: Descriptor) -> tuple[tuple[FieldDescriptor, Kind | None], ...]:
+    """Return the fields of a message that name something, or that hold messages that do, of which the kind is None."""
+    return tuple((field, _kind(field)) for field in descriptor.fields if _names_something(field, frozenset()))
+
+
+def _kind(field: FieldDescriptor) -> Kind | None:
+    if field.message_type is None:
+        return {"table_id": Kind.TABLE_ID, "lease_id": Kind.LEASE}.get(field.name)
+    return Kind.PATH if field.message_type.full_name == common_pb2.PbTablePath.DESCRIPTOR.full_name else None
+
+
+def _names_something(field: FieldDescriptor, outer: frozenset[str]) -> bool:
+    of = field.message_type
+    if _kind(field) is not None or of is None:
+        return _kind(field) is not None
+    # A type may contain itself: PbDataType does.
+    inner = outer | {of.full_name}
+    return of.full_name not in outer and any(_names_something(each, inner) for each in of.fields)

@@ -1,11 +1,11 @@
-"""Whether this server may act: the generation in which it leads, and until when."""
+"""Whether this server may act: the generation in which it leads, until when, and what its database must hold."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import sqlalchemy as sa
 import structlog
@@ -13,7 +13,58 @@ import structlog
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.core.store.database import Database
 from fluss_tiering.server.failover import election
-from fluss_tiering.server.failover.tokens import TransactionTokens
+
+Seen: TypeAlias = tuple[int | None, int | None]
+"""What a look at the tokens saw: the last one that was committed, and the newest one that began."""
+
+
+class TransactionTokens:
+    """The tokens of one leadership's transactions, of which the database holds the last committed one.
+
+    One thread at a time writes transactions. Another one renews the leadership meanwhile and may ask about the tokens.
+    """
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+        self._newest: int | None = None
+
+    def begin(self, token: int) -> None:
+        """Note a transaction before the database hears of its token."""
+        self._newest = token
+
+    def committed(self, token: int) -> None:
+        """Note that a transaction was committed."""
+        self._last = token
+
+    def give_up_on_newest(self) -> None:
+        """Note that nobody waits any more for the outcome of the newest transaction.
+
+        Its changes are not in memory. So if the database holds its token, the memory is behind.
+        """
+        self._newest = None
+
+    def must_be(self, found: int) -> bool:
+        """Return whether the database holds what it must, as the next transaction found it under its lock."""
+        return self._last in (None, found)
+
+    def look(self) -> Seen:
+        """Return what is known of the tokens. Call it before the database is asked without a lock."""
+        return self._last, self._newest
+
+    def may_be(self, found: int, before: Seen) -> bool:
+        """Return whether the database may hold a token that was found without a lock.
+
+        Args:
+            found: The token.
+            before: What `look` returned before the database was asked.
+        """
+        last, newest = before
+        if last is None or newest != self._newest:
+            # A transaction that began meanwhile looks itself.
+            return True
+        # The newest transaction may be committed already, although its answer is still on the way.
+        return found in (last, newest)
+
 
 _SETTLE_ATTEMPTS: Final = 10
 _SETTLE_PAUSE_S: Final = 0.5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.core.backend_services import LakeService
 from fluss_tiering.server.core.lake.merging import CommitRegistration
-from fluss_tiering.server.core.lake.service import LakeService
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage
 from fluss_tiering.wire import lake as wire

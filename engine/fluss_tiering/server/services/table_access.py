@@ -18,7 +18,7 @@ from fluss_tiering.model.tiering import KvSnapshotLease
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.edge.callers.identity import Caller, TableScope, caller
 from fluss_tiering.server.edge.handlers import wrapped
-from fluss_tiering.server.edge.named import Kind, names_in
+from fluss_tiering.server.edge.methods import Kind, names_in
 
 if TYPE_CHECKING:
     from fluss_tiering.server.edge.handlers import Behaviour, Context, Handler

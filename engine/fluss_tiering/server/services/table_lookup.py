@@ -8,7 +8,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.server.core.tiering.manager import LakeTieringManager
-from fluss_tiering.server.core.tiering.options import LakeOptions
+from fluss_tiering.server.core.tiering.policy import LakeOptions
 from fluss_tiering.storage.protocol import TableStorage
 
 

@@ -20,7 +20,7 @@ from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TableP
 from fluss_tiering.model.table_options import LAKE_CATALOG_PREFIX, LAKE_TABLE_PREFIX
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.core.lake.catalog import without_secrets
-from fluss_tiering.server.core.tiering.options import LakeOptions
+from fluss_tiering.server.core.tiering.policy import LakeOptions
 from fluss_tiering.server.edge.callers.identity import Caller, caller
 from fluss_tiering.server.edge.callers.roles import Role
 from fluss_tiering.server.services.pages import Collected, page_size_of, token_of_path

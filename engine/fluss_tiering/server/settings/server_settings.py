@@ -31,9 +31,9 @@ from fluss_tiering.server.settings.types import (
     OptionalFile,
     RequiredClaims,
     StoreUrl,
+    expected,
 )
 from fluss_tiering.server.settings.values import Issuer, TlsFiles
-from fluss_tiering.server.settings.words import expected
 from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 
 _PREFIX: Final = "FLUSS_TIERING_"

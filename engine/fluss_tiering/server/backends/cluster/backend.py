@@ -9,10 +9,9 @@ from typing import Final
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.server.backends.cluster.claims import ClusterClaims
 from fluss_tiering.server.backends.cluster.connect import open_fluss
-from fluss_tiering.server.backends.cluster.discovery import TableDiscovery
+from fluss_tiering.server.backends.cluster.discovery import ClusterLogEnds, TableDiscovery
 from fluss_tiering.server.backends.cluster.lake import ClusterLakeSnapshots
 from fluss_tiering.server.backends.cluster.leases import ClusterLeases
-from fluss_tiering.server.backends.cluster.log_ends import ClusterLogEnds
 from fluss_tiering.server.core.background import Job
 from fluss_tiering.server.core.lake.catalog import LakeCatalogProperties
 from fluss_tiering.server.core.managers import Managers

@@ -15,7 +15,6 @@ import structlog
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
-from fluss_tiering.server.backends.cluster.locks import Locks
 from fluss_tiering.server.core.lake.merging import (
     CommitRegistration,
     MergedCommit,
@@ -25,7 +24,7 @@ from fluss_tiering.server.core.lake.merging import (
     require_same_offsets,
 )
 from fluss_tiering.server.core.managers import Managers, no_offsets_file
-from fluss_tiering.server.core.threads import ServerThreads
+from fluss_tiering.server.core.threads import Locks, ServerThreads
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.lake import commit_lake_snapshot, lake_snapshot, prepare_lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call

@@ -19,10 +19,9 @@ import structlog
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDrop
-from fluss_tiering.server.backends.cluster.locks import Locks
 from fluss_tiering.server.core.leases import turns
 from fluss_tiering.server.core.managers import Managers, require_leasable
-from fluss_tiering.server.core.threads import ServerThreads
+from fluss_tiering.server.core.threads import Locks, ServerThreads
 from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import (
     acquire_lease,
     drop_lease,

@@ -10,8 +10,8 @@ import structlog
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.server.core.lake.merging import MergedCommit
-from fluss_tiering.server.core.store.protocol import TieringStore
 from fluss_tiering.server.core.store.records import CommittedLakeSnapshot
+from fluss_tiering.server.core.store.store import SqlTieringStore
 
 _KEPT_SNAPSHOTS: Final = 100
 """The number of lake snapshots that are kept of each table. A driver that recovers asks for one of the last."""
@@ -33,7 +33,7 @@ class LakeSnapshotManager:
         store: The persisted lake snapshots.
     """
 
-    def __init__(self, clock: Clock, store: TieringStore) -> None:
+    def __init__(self, clock: Clock, store: SqlTieringStore) -> None:
         self._clock = clock
         self._store = store
         self._newest = {each.table_id: each.unpack() for each in store.lake_snapshots()}

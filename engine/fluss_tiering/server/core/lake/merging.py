@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import BucketInfo, TableBucket, TableInfo
-from fluss_tiering.server.core.store.offsets import PackedOffsets
+from fluss_tiering.server.core.store.records import PackedOffsets
 
 
 @dataclass(frozen=True, slots=True)

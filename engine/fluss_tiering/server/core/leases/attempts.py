@@ -9,8 +9,9 @@ from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import LeaseOutcome, TieringRound
-from fluss_tiering.server.core.store.protocol import StoreTransaction, TieringStore
 from fluss_tiering.server.core.store.records import LeaseAttempt
+from fluss_tiering.server.core.store.store import SqlTieringStore
+from fluss_tiering.server.core.store.transaction import SqlTransaction
 
 _REMEMBERED_MS: Final = 7 * 24 * 60 * 60 * 1000
 """After this time an attempt without a lease is deleted. No task waits in a queue or is retried for so long."""
@@ -28,7 +29,7 @@ class LeaseAttempts:
     first, then the caller writes it in its own transaction, and `remember` makes it in memory at last.
     """
 
-    def __init__(self, store: TieringStore, now: int) -> None:
+    def __init__(self, store: SqlTieringStore, now: int) -> None:
         """Load the attempts.
 
         Args:
@@ -67,7 +68,7 @@ class LeaseAttempts:
         """Return the attempt that begins now. The caller writes and remembers it."""
         return LeaseAttempt(lease_id, self._newest_token + 1, now)
 
-    def reserve(self, store: TieringStore, lease_id: str, now: int) -> LeaseAttempt:
+    def reserve(self, store: SqlTieringStore, lease_id: str, now: int) -> LeaseAttempt:
         """Return an attempt like `next`, but never give its token out again, even if the attempt is not written.
 
         The token is written, because a cluster knows the lease of the attempt by it: another server must not give it to
@@ -83,7 +84,7 @@ class LeaseAttempts:
         """Return the attempt as a cancelled one. The caller writes and remembers it."""
         return replace(attempt, cancelled_reason=reason)
 
-    def write(self, transaction: StoreTransaction, attempt: LeaseAttempt) -> None:
+    def write(self, transaction: SqlTransaction, attempt: LeaseAttempt) -> None:
         """Write an attempt and the newest token."""
         transaction.put_attempt(attempt)
         transaction.put_attempt_token(max(attempt.attempt_token, self._given_token))
@@ -130,7 +131,7 @@ class LeaseAttempts:
             )
         return newest.attempt_token
 
-    def prune(self, store: TieringStore, now: int, in_use: Collection[str]) -> bool:
+    def prune(self, store: SqlTieringStore, now: int, in_use: Collection[str]) -> bool:
         """Delete attempts that began long ago and whose lease id is not in use, as many as one call may.
 
         Returns:

@@ -9,18 +9,15 @@ from typing import Final
 
 import structlog
 
-from fluss_tiering.model.clock import Clock
+from fluss_tiering.model.clock import Clock, iso_time
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.server.core.leases.attempts import LeaseAttempts
-from fluss_tiering.server.core.leases.book import LeaseBook
-from fluss_tiering.server.core.leases.damaged import DamagedLeases
-from fluss_tiering.server.core.leases.limits import LeaseLimits
-from fluss_tiering.server.core.leases.pins import PinnedSnapshots, Snapshot
-from fluss_tiering.server.core.store.protocol import TieringStore
+from fluss_tiering.server.core.leases.book import LeaseBook, PinnedSnapshots, Snapshot
+from fluss_tiering.server.core.leases.checks import DamagedLeases, LeaseLimits
 from fluss_tiering.server.core.store.records import LeaseAttempt
-from fluss_tiering.server.core.times import iso_time
+from fluss_tiering.server.core.store.store import SqlTieringStore
 
 PINS_AT_ONCE: Final = 2_000
 """About how many pins one call should change, so that heartbeats do not wait long for it. See `leases.turns`."""
@@ -39,7 +36,7 @@ class KvSnapshotLeaseManager:
     """
 
     def __init__(
-        self, clock: Clock, store: TieringStore, attempts: LeaseAttempts, limits: LeaseLimits | None = None
+        self, clock: Clock, store: SqlTieringStore, attempts: LeaseAttempts, limits: LeaseLimits | None = None
     ) -> None:
         self._clock = clock
         self._store = store

@@ -15,8 +15,7 @@ from typing import Final
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.server.core.scans.limits import ScannerLimits, ScannerSlots
-from fluss_tiering.server.core.scans.scanner import Scanner, ScanStep
+from fluss_tiering.server.core.scans.scanner import Scanner, ScannerLimits, ScannerSlots, ScanStep
 from fluss_tiering.storage.protocol import KvScan, KvScanBatch
 
 _FINISHED_KEPT_MS: Final = 60_000

@@ -1,13 +1,16 @@
-"""The database behind the store: SQLite in a file or PostgreSQL. Its settings, and what its errors mean."""
+"""The database behind the store: SQLite in a file or PostgreSQL. Its settings, its fence, and what its errors mean."""
 
 from __future__ import annotations
 
+import os
+import socket
 import sqlite3
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import sqlalchemy as sa
 from sqlalchemy.pool import StaticPool
@@ -15,8 +18,66 @@ from sqlalchemy.pool import StaticPool
 from fluss_tiering.model.closing import time_limit
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.core.store.sockets import Sockets
 from fluss_tiering.server.settings.values import checked_store_url
+
+
+class Fence(Protocol):
+    """Keeps a server from writing to the database after another server has become the active one."""
+
+    def enter(self, connection: sa.Connection) -> str:
+        """Let the transaction begin, and let no other server become the active one until it ends.
+
+        Returns:
+            The name of the transaction.
+
+        Raises:
+            FlussTieringError: NOT_LEADER_OR_FOLLOWER if another server is the active one.
+        """
+        ...
+
+    def committed(self, name: str) -> None:
+        """Note that a transaction was committed."""
+        ...
+
+    def was_committed(self, name: str) -> bool:
+        """Return whether a transaction was committed although the commit got no answer.
+
+        Raises:
+            FlussTieringError: UNAVAILABLE if that cannot be found out.
+        """
+        ...
+
+
+class Sockets:
+    """The sockets of a database's open connections. Any thread may use it.
+
+    Attributes:
+        ended: Whether no connection may be opened any more.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def add(self, connection: Any) -> None:  # noqa: ANN401 - a driver's connection
+        """Note a connection of the driver psycopg. Closed ones are forgotten by themselves."""
+        self._connections.add(connection)
+
+    def end(self) -> None:
+        """Break all connections for good."""
+        self.ended = True
+        self.break_all()
+
+    def break_all(self) -> None:
+        """Break all connections. A thread that waits for an answer gets an error, as if the network had failed."""
+        for connection in list(self._connections):
+            # The driver raises an error for a connection that was closed, and the system for its socket.
+            with suppress(Exception):
+                if not connection.closed:
+                    # The copy is closed here. The driver keeps its own and finds that it can no longer be read.
+                    with socket.socket(fileno=os.dup(connection.fileno())) as copy:
+                        copy.shutdown(socket.SHUT_RDWR)
+
 
 _POSTGRESQL: Final = "postgresql"
 _CONNECT_TIMEOUT_S: Final = 3

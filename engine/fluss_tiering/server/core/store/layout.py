@@ -1,7 +1,7 @@
 """The layout of the database: which revision it has, and its migration to the present one.
 
-Alembic keeps the revision. The first release kept a version number in `server_meta` instead, the number 1, and wrote
-the layout of revision 0001. Such a database is stamped with that revision first and then migrated as any other.
+A new database gets the present tables. Alembic keeps the revision, and migrates databases of older servers from
+revision 0009 on.
 """
 
 from __future__ import annotations
@@ -19,24 +19,20 @@ from fluss_tiering.server.core.store.database import Database
 HEAD: Final = "0009"
 """The revision that this server uses and migrates to."""
 
-_KNOWN: Final = frozenset({"0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", HEAD})
-_FIRST: Final = "0001"
-_FIRST_VERSION_NUMBER: Final = 1
-_MIGRATED_VERSION_NUMBER: Final = 2
-"""The version number that revision 0002 writes, so that servers of the first release refuse the database."""
+_KNOWN: Final = frozenset({HEAD})
 _ALEMBIC_VERSION: Final = sa.table("alembic_version", sa.column("version_num"))
 _SCRIPTS: Final = Path(__file__).parent / "migrations"
 
 
 def migrate(database: Database, enter: Callable[[sa.Connection], object]) -> None:
-    """Migrate the database to the present layout in one transaction. A new database goes through all migrations.
+    """Make the tables of a new database, or migrate an older one to the present layout, in one transaction.
 
     Args:
         database: The database.
         enter: Called first, with the transaction's connection. It raises if this server may not write.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if a newer server made the layout; CORRUPT_DATA if parts of the layout are
+        FlussTieringError: INVALID_REQUEST if this server does not know the layout; CORRUPT_DATA if parts of it are
             missing; STORAGE if the database fails; UNAVAILABLE if it cannot be reached.
     """
     with database.errors("its layout was not changed"):
@@ -44,7 +40,7 @@ def migrate(database: Database, enter: Callable[[sa.Connection], object]) -> Non
             enter(connection)
             revision = _revision(connection, database.name)
             if revision != HEAD:
-                _upgrade(connection, stamp_first=revision == _FIRST and not _has(connection, _ALEMBIC_VERSION.name))
+                _upgrade(connection, is_new=revision is None)
         check_layout(database)
 
 
@@ -76,23 +72,15 @@ def _revision(connection: sa.Connection, name: str) -> str | None:
             raise _corrupt(name, f"has {len(rows)} versions")
         revision = str(rows[0].version_num)
         if revision not in _KNOWN:
-            raise _newer(name, revision)
+            raise _unknown(name, revision)
         return revision
-    if _has(connection, schema.server_meta.name):
-        meta = schema.server_meta
-        number = connection.scalar(sa.select(meta.c.value).where(meta.c.name == schema.SCHEMA_VERSION_NAME))
-        if number in (None, _MIGRATED_VERSION_NUMBER):
-            raise _corrupt(name, f"lacks its table {_ALEMBIC_VERSION.name}")
-        if number != _FIRST_VERSION_NUMBER:
-            raise _newer(name, str(number))
-        return _FIRST
     present = sorted(table for table in schema.metadata.tables if _has(connection, table))
     if present:
-        raise _corrupt(name, f"has {present[0]}, but no version")
+        raise _corrupt(name, f"has {present[0]}, but lacks its table {_ALEMBIC_VERSION.name}")
     return None
 
 
-def _upgrade(connection: sa.Connection, *, stamp_first: bool) -> None:
+def _upgrade(connection: sa.Connection, *, is_new: bool) -> None:
     # Loading Alembic takes time, which only a migration should cost.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
@@ -100,8 +88,9 @@ def _upgrade(connection: sa.Connection, *, stamp_first: bool) -> None:
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    if stamp_first:
-        command.stamp(config, _FIRST)
+    if is_new:
+        schema.metadata.create_all(connection)
+        command.stamp(config, HEAD)
     command.upgrade(config, HEAD)
 
 
@@ -117,9 +106,9 @@ def _corrupt(name: str, what: str) -> FlussTieringError:
     )
 
 
-def _newer(name: str, version: str) -> FlussTieringError:
+def _unknown(name: str, revision: str) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.INVALID_REQUEST,
-        f"{name} has the layout of version {version}, but this server knows only layouts up to {HEAD}: "
-        "run the server that wrote it",
+        f"{name} has the layout {revision}, and this server knows the layouts {', '.join(sorted(_KNOWN))}: "
+        "run the server that wrote it, or start with a new database",
     )

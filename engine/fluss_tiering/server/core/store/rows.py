@@ -1,16 +1,23 @@
-"""The conversions between values and rows of the database, in both directions."""
+"""The conversions between values and rows of the database. A lease is damaged if its rows do not tell what it pins."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.model.tiering import RoundOrigin, TieringRound, TieringState, TieringStats, TieringStatus
+from fluss_tiering.model.tiering import (
+    KvSnapshotLease,
+    RoundOrigin,
+    TieringRound,
+    TieringState,
+    TieringStats,
+    TieringStatus,
+)
 from fluss_tiering.server.core.store.records import LeaseAttempt
 from fluss_tiering.server.core.store.schema import NO_PARTITION
 
@@ -142,3 +149,52 @@ def _origin_to_json(origin: RoundOrigin | None) -> str | None:
 def _storable(text: str | None) -> str | None:
     """Return a free text as it can be stored: PostgreSQL does not store NUL."""
     return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLeases:
+    """The leases of a database.
+
+    Attributes:
+        sound: The leases that could be read.
+        damaged: The leases that could not be read: lease id -> what is wrong with it.
+    """
+
+    sound: Sequence[KvSnapshotLease]
+    damaged: Mapping[str, str]
+
+
+def stored_leases(leases: Iterable[sa.Row[Any]], snapshots: Iterable[sa.Row[Any]]) -> StoredLeases:
+    """Read leases from the rows of `kv_snapshot_leases` and `leased_snapshots`. A bad row damages one lease only."""
+    pinned: dict[str, dict[TableBucket, int]] = {}
+    damaged: dict[str, str] = {}
+    for row in snapshots:
+        if _numbers(row.table_id, row.partition_id, row.bucket_id, row.snapshot_id):
+            pinned.setdefault(row.lease_id, {})[bucket_from_row(row.table_id, row)] = row.snapshot_id
+        else:
+            damaged[str(row.lease_id)] = f"a snapshot that it pins is stored as {tuple(row)[1:]}"
+    sound = []
+    for row in leases:
+        held = pinned.pop(row.lease_id, {})
+        if not _numbers(row.acquired_time, row.expiration_time, row.attempt_token):
+            damaged[str(row.lease_id)] = f"its times and token are stored as {tuple(row)[1:]}"
+        elif not held:
+            damaged.setdefault(str(row.lease_id), "the snapshots that it pins are missing")
+        elif row.lease_id not in damaged:
+            sound.append(
+                KvSnapshotLease(
+                    lease_id=row.lease_id,
+                    acquired_time=row.acquired_time,
+                    expiration_time=row.expiration_time,
+                    attempt_token=row.attempt_token,
+                    snapshots=held,
+                )
+            )
+    for lease_id in pinned:
+        damaged.setdefault(str(lease_id), "it pins snapshots, but its expiration time is missing")
+    return StoredLeases(sound, damaged)
+
+
+def _numbers(*values: object) -> bool:
+    # SQLite stores any type in any column.
+    return all(isinstance(value, int) for value in values)

@@ -19,9 +19,6 @@ server_meta = sa.Table(
 )
 """Numbers that belong to the server as a whole, by the names below."""
 
-SCHEMA_VERSION_NAME: Final = "schema_version"
-"""Only servers of the first release read this number; Alembic keeps the revision of the layout."""
-
 ATTEMPT_TOKEN_NAME: Final = "attempt_token"  # noqa: S105 - the name of a row
 
 COORDINATOR_EPOCH_NAME: Final = "coordinator_epoch"

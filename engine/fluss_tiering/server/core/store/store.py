@@ -15,20 +15,29 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import KvSnapshotLease, TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.core.store import schema
-from fluss_tiering.server.core.store.database import Database
-from fluss_tiering.server.core.store.fence import Fence
+from fluss_tiering.server.core.store.database import Database, Fence
 from fluss_tiering.server.core.store.layout import check_layout, migrate
-from fluss_tiering.server.core.store.lease_rows import StoredLeases, stored_leases
-from fluss_tiering.server.core.store.offsets import PackedOffsets
-from fluss_tiering.server.core.store.records import CommittedLakeSnapshot, LeaseAttempt, RoundsPage
-from fluss_tiering.server.core.store.rows import attempt_from_row, round_from_row, status_from_row
+from fluss_tiering.server.core.store.records import CommittedLakeSnapshot, LeaseAttempt, PackedOffsets, RoundsPage
+from fluss_tiering.server.core.store.rows import (
+    StoredLeases,
+    attempt_from_row,
+    round_from_row,
+    status_from_row,
+    stored_leases,
+)
 from fluss_tiering.server.core.store.transaction import SqlTransaction
 
 T = TypeVar("T")
 
 
 class SqlTieringStore:
-    """Implements `TieringStore` in an SQL database of its own. Only one thread uses it at a time."""
+    """The durable state of a server, in an SQL database of its own. Only one thread uses it at a time.
+
+    Raises:
+        FlussTieringError: By every method: STORAGE if the database fails; UNAVAILABLE if it cannot be reached;
+            CORRUPT_DATA if it holds rows that no server wrote; by a transaction: NOT_LEADER_OR_FOLLOWER if another
+            server has become the active one.
+    """
 
     def __init__(self, database: Database, fence: Fence | None) -> None:
         self._database = database
@@ -195,7 +204,17 @@ class SqlTieringStore:
         after: int | None = None,
         max_tables: int = sys.maxsize,
     ) -> RoundsPage:
-        """Return the newest `limit` rounds of each table that matches: see `TieringStore`."""
+        """Return the newest `limit` rounds of each table that matches, of some tables in the order of their ids.
+
+        Rounds of dropped tables are found by their lease only.
+
+        Args:
+            path: The path of the tables; None for any.
+            lease_id: The lease of the rounds; None for any.
+            limit: The largest number of rounds of a table.
+            after: The id that the ids of the tables must be greater than; None to begin with the first table.
+            max_tables: The largest number of tables to look at.
+        """
         rounds = schema.tiering_rounds
         table_ids = [row[0] for row in self._read(_table_ids(path, lease_id, after, max_tables))]
         matching: list[sa.ColumnElement[bool]] = [rounds.c.table_id.in_(table_ids)]

@@ -22,7 +22,7 @@ from fluss_tiering.server.core.store.rows import (
 
 
 class SqlTransaction:
-    """Implements `StoreTransaction` on a connection. The store begins and ends the connection's transaction."""
+    """Writes that become durable together, or not at all. The store begins and ends the connection's transaction."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection

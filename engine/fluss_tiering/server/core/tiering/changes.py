@@ -12,12 +12,12 @@ import structlog
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.core.lake.backlogs import Backlogs
-from fluss_tiering.server.core.store.protocol import StoreTransaction, TieringStore
+from fluss_tiering.server.core.store.store import SqlTieringStore
+from fluss_tiering.server.core.store.transaction import SqlTransaction
 from fluss_tiering.server.core.tiering.broadcaster import StatusBroadcaster
-from fluss_tiering.server.core.tiering.dropped import DroppedTables
 from fluss_tiering.server.core.tiering.states import TieredTable, lose, withdrawn
 from fluss_tiering.server.core.tiering.tables import TieredTables
-from fluss_tiering.server.core.tiering.totals import RoundTotals
+from fluss_tiering.server.core.tiering.totals import DroppedTables, RoundTotals
 
 logger = structlog.get_logger(__name__)
 
@@ -104,7 +104,7 @@ class TieringLedger:
         dropped: The tables that were dropped, whose outcomes are kept for a while.
     """
 
-    def __init__(self, store: TieringStore, kept_rounds: int, backlogs: Backlogs) -> None:
+    def __init__(self, store: SqlTieringStore, kept_rounds: int, backlogs: Backlogs) -> None:
         self._store = store
         self._backlogs = backlogs
         self._untold: set[int] = set()
@@ -167,7 +167,7 @@ class TieringLedger:
             if table is not None:
                 self.totals.count_lost(table.status.path, sum(buckets.values()))
 
-    def write(self, changes: TieringChanges, transaction: StoreTransaction) -> None:
+    def write(self, changes: TieringChanges, transaction: SqlTransaction) -> None:
         """Write changes to the store, in the caller's transaction."""
         transaction.put_statuses(changes.statuses())
         transaction.put_rounds(list(changes.rounds.values()))

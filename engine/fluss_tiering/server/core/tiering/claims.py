@@ -1,19 +1,28 @@
-"""Claims by name: a driver that was given its tables claims these, instead of asking for any Pending table."""
+"""Who gets a table: a driver that names it, or the next one that asks. And what is due: tables, and ends of rounds."""
 
 from __future__ import annotations
 
+from collections.abc import Container
+from typing import Final
+
+from fluss_tiering.model.clock import iso_time
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, TieringRound, TieringStatus
 from fluss_tiering.server.core.tiering.changes import TieringChanges
+from fluss_tiering.server.core.tiering.policy import TieringPolicy
 from fluss_tiering.server.core.tiering.states import (
     FailureBackoff,
     RoundOwner,
     TieredTable,
     begin,
     claimable,
+    fail,
     interrupt,
+    is_due,
+    pend,
 )
-from fluss_tiering.server.core.times import iso_time
+from fluss_tiering.server.core.tiering.tables import TieredTables
 
 
 def claim_table(
@@ -75,4 +84,103 @@ def _being_tiered(table: TieredTable, running: TieringRound) -> FlussTieringErro
         ErrorCode.TABLE_BEING_TIERED,
         f"table {running.path} is being tiered: epoch {running.tiering_epoch}, lease {running.lease_id or 'none'}, "
         f"driver {running.driver or 'unknown'}, last heartbeat {heartbeat}; wait until it ends, or cancel it",
+    )
+
+
+MOVED_AT_ONCE: Final = 50
+"""How many due tables become Pending in one turn.
+
+After a restart many thousands may be due together, and heartbeats must not wait for all of them.
+"""
+
+
+def move_due(tables: TieredTables, changes: TieringChanges, now: int) -> bool:
+    """Move Scheduled and Failed tables whose time has come to Pending, as many as one turn may move.
+
+    Returns:
+        Whether there were so many, so that the caller repeats the call for the others.
+    """
+    moved = 0
+    for table_id in tables.due.until(now):
+        if moved == MOVED_AT_ONCE:
+            break
+        table = changes.table(table_id)
+        if table is not None and is_due(table, now):
+            changes.put(pend(table, now))
+            moved += 1
+    return moved == MOVED_AT_ONCE
+
+
+def hand_out(
+    tables: TieredTables,
+    changes: TieringChanges,
+    requester: RoundOwner,
+    now: int,
+    among: Container[TablePath] | None = None,
+) -> Claim | None:
+    """Claim the table that has been Pending for longest; return None if no table is Pending or due.
+
+    Args:
+        tables: The tables.
+        changes: The changes to which the claim is added.
+        requester: Who asks for a table.
+        now: The present time, in milliseconds since the epoch.
+        among: The tables of which one may be claimed; None for all.
+    """
+    first = changes.first_pending(among)
+    if first is None:
+        # Due tables are moved only if none is Pending: they would come last anyway, and may be thousands.
+        move_due(tables, changes, now)
+        first = changes.first_pending(among)
+    if first is None:
+        return None
+    status = first.status
+    shown = tables.shown(status.table_id)
+    changes.put(begin(first, requester, now, None if shown is None else shown.waiting_since))
+    return Claim(status.table_id, status.path, status.tiering_epoch, requester.coordinator_epoch)
+
+
+def end_overdue(tables: TieredTables, changes: TieringChanges, policy: TieringPolicy, now: int, at_once: int) -> bool:
+    """Interrupt rounds that were silent for too long, and fail those that run for too long.
+
+    Args:
+        tables: The tables.
+        changes: The changes to which the ends of rounds are added.
+        policy: How long a round may be silent, and how long it may run.
+        now: The present time, in milliseconds since the epoch.
+        at_once: The number of rounds to end.
+
+    Returns:
+        Whether there were so many, so that the caller repeats the call for the others.
+    """
+    for table in tables.running():
+        if len(changes.rounds) >= at_once:
+            break
+        if table.round is None:
+            continue
+        if (silence := _silence(table, table.round, policy, now)) is not None:
+            changes.put(*interrupt(table, table.round, silence, policy.backoff, now))
+        elif (length := _too_long(table.round, policy, now)) is not None:
+            changes.put(*fail(table, table.round, length, policy.backoff, now))
+    return len(changes.rounds) >= at_once
+
+
+def _silence(table: TieredTable, running: TieringRound, policy: TieringPolicy, now: int) -> str | None:
+    """Return why the driver of a running round counts as lost; None if it does not."""
+    heard = table.last_heartbeat
+    if heard is None or now - heard < policy.heartbeat_timeout_ms:
+        return None
+    return (
+        f"heartbeat timed out after {(now - heard) / 1000:g} s: the last one came at {iso_time(heard)} from driver "
+        f"{running.driver or 'unknown'}"
+    )
+
+
+def _too_long(running: TieringRound, policy: TieringPolicy, now: int) -> str | None:
+    """Return why a running round fails for its length; None if it may go on."""
+    if now - running.start_time < policy.max_round_ms:
+        return None
+    return (
+        f"round took too long: it began {(now - running.start_time) / 1000:g} s ago, and max-round-duration allows "
+        f"{policy.max_round_ms / 1000:g} s; driver {running.driver or 'unknown'} still sends heartbeats and may hang"
     )

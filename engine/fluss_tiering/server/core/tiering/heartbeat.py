@@ -10,7 +10,7 @@ import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import HeartbeatAnswer, HeartbeatEntry, TieringRound, TieringState
-from fluss_tiering.server.core.store.protocol import TieringStore
+from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.core.tiering.changes import TieringChanges
 from fluss_tiering.server.core.tiering.fence import is_present, require_coordinator, require_running
 from fluss_tiering.server.core.tiering.states import (
@@ -104,7 +104,7 @@ class HeartbeatReports:
     def __init__(
         self,
         changes: TieringChanges,
-        store: TieringStore,
+        store: SqlTieringStore,
         backoff: FailureBackoff,
         now: int,
         *,

@@ -25,12 +25,11 @@ from fluss_tiering.model.tiering import (
 )
 from fluss_tiering.server.core.lake.backlogs import Backlogs
 from fluss_tiering.server.core.leases.attempts import LeaseAttempts, outcome_of
-from fluss_tiering.server.core.store.protocol import TieringStore
 from fluss_tiering.server.core.store.records import LeaseAttempt, RoundsPage
+from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.core.tiering.broadcaster import StatusBroadcaster, StatusWatcher
 from fluss_tiering.server.core.tiering.changes import TieringChanges, TieringLedger
-from fluss_tiering.server.core.tiering.claims import claim_table
-from fluss_tiering.server.core.tiering.due import end_overdue, hand_out, move_due
+from fluss_tiering.server.core.tiering.claims import claim_table, end_overdue, hand_out, move_due
 from fluss_tiering.server.core.tiering.fence import next_coordinator_epoch, require_running
 from fluss_tiering.server.core.tiering.heartbeat import Heartbeat, HeartbeatReports, check_heartbeat
 from fluss_tiering.server.core.tiering.policy import TieringPolicy
@@ -51,7 +50,7 @@ class LakeTieringManager:
     """
 
     def __init__(
-        self, clock: Clock, store: TieringStore, attempts: LeaseAttempts, policy: TieringPolicy, backlogs: Backlogs
+        self, clock: Clock, store: SqlTieringStore, attempts: LeaseAttempts, policy: TieringPolicy, backlogs: Backlogs
     ) -> None:
         self._clock = clock
         self._store = store
@@ -366,7 +365,7 @@ class LakeTieringManager:
     def rounds_page(
         self, path: TablePath | None, lease_id: str | None, limit: int, after: int | None, max_tables: int
     ) -> RoundsPage:
-        """Return the newest `limit` rounds of each table that matches, of some: see `TieringStore.rounds_page`."""
+        """Return the newest `limit` rounds of each table that matches, of some: see `SqlTieringStore.rounds_page`."""
         return self._store.rounds_page(path=path, lease_id=lease_id, limit=limit, after=after, max_tables=max_tables)
 
     def attempt(self, lease_id: str) -> LeaseAttempt | None:

@@ -10,10 +10,9 @@ import structlog
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.core.lake.backlogs import Backlogs
-from fluss_tiering.server.core.store.protocol import TieringStore
+from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.core.tiering.changes import TieringLedger
-from fluss_tiering.server.core.tiering.options import ENABLED, LakeOptions
-from fluss_tiering.server.core.tiering.policy import TieringPolicy
+from fluss_tiering.server.core.tiering.policy import ENABLED, LakeOptions, TieringPolicy
 from fluss_tiering.server.core.tiering.states import (
     TieredTable,
     first_status,
@@ -32,7 +31,9 @@ logger = structlog.get_logger(__name__)
 class TableRegistration:
     """Registers, changes and removes tables. It is used in the control thread only."""
 
-    def __init__(self, ledger: TieringLedger, store: TieringStore, policy: TieringPolicy, backlogs: Backlogs) -> None:
+    def __init__(
+        self, ledger: TieringLedger, store: SqlTieringStore, policy: TieringPolicy, backlogs: Backlogs
+    ) -> None:
         """Prepare the registration of tables.
 
         Args:

@@ -1,4 +1,4 @@
-"""What is known of the call that a task answers: its id, who makes it and from where, and what it names."""
+"""What is noted of a call while it is answered, for the logs: who makes it, about what, and how it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from fluss_tiering.api.v1.tables_pb2 import WriteRowsResponse
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.server.edge.named import Named
+from fluss_tiering.server.edge.methods import Named
 
 REQUEST_ID_KEY: Final = "fluss-tiering-request-id"
 """The trailing metadata key of a call's id."""
