@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -137,7 +136,11 @@ class Tiering:
 
 def replace_stage(monkeypatch: pytest.MonkeyPatch, run_stage: Callable[..., list[PieceResult]]) -> None:
     """Let the rounds of applications that begin from now on run their Spark stages by this function."""
-    monkeypatch.setattr(application, "RoundServices", partial(RoundServices, run_stage=run_stage))
+
+    def services(**given: Any) -> RoundServices:
+        return RoundServices(**{**given, "run_stage": run_stage})
+
+    monkeypatch.setattr(application, "RoundServices", services)
 
 
 @contextmanager

@@ -45,6 +45,7 @@ from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import LogProgress, Progress, TerminalProgress
 from fluss_tiering.spark.round.result import TableResult
 from fluss_tiering.spark.round.round import RoundServices
+from fluss_tiering.spark.round.shared_stage import SharedStages
 from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf, under_spark_submit
 from fluss_tiering.spark.startup.interrupts import ended_by_sigterm
 from fluss_tiering.spark.startup.local_folders import LocalFolders
@@ -155,6 +156,7 @@ class _Application:
             progress = TerminalProgress(context) if sys.stderr.isatty() else LogProgress()
         self._stopped = threading.Event()
         self._client = stack.enter_context(RetryingClient(options.server, stopped=self._stopped))
+        parallelism = Parallelism(context)
         self._services = RoundServices(
             client=self._client,
             spark=spark,
@@ -162,7 +164,8 @@ class _Application:
             storage=storage,
             target=options.server,
             limits=PlanLimits(round_bytes=options.max_round_bytes),
-            parallelism=Parallelism(context),
+            parallelism=parallelism,
+            run_stage=SharedStages(parallelism).run_stage,
             buffer_bytes=options.worker_buffer_bytes,
             progress=stack.enter_context(progress),
             max_round_duration=options.max_round_duration,

@@ -18,7 +18,7 @@ from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.result import PieceResult
 
-_POOL_PROPERTY: Final = "spark.scheduler.pool"
+POOL_PROPERTY: Final = "spark.scheduler.pool"
 _OWN_ERROR: Final = re.compile(r"^(?:\w+\.)*FlussTieringError: (.+)$", re.MULTILINE)
 _EXECUTOR_LOST: Final = re.compile(r"ExecutorLostFailure \((executor .+)\) Reason: (.+)$", re.MULTILINE)
 _WORKER_DIED: Final = "Python worker exited unexpectedly"
@@ -68,7 +68,7 @@ def run_stage(spark: SparkSession, job: Job, group: str, guard: RoundGuard) -> l
     context = spark.sparkContext
     context.setJobGroup(group, f"tier {job.table.path}")
     # Each table has a pool of its own: in FAIR mode the pools share the cores.
-    context.setLocalProperty(_POOL_PROPERTY, f"table-{job.table.table_id}")
+    context.setLocalProperty(POOL_PROPERTY, f"table-{job.table.table_id}")
 
     pieces = len(job.work)
     try:
