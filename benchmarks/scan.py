@@ -21,8 +21,8 @@ from examples.flights.processes import Processes
 from examples.flights.server import start_server
 from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanStub
 from fluss_tiering.client import TieringClient
-from fluss_tiering.client.calls.kv_scan import BucketScanCalls
 from fluss_tiering.client.channel import CHANNEL_OPTIONS
+from fluss_tiering.client.scan import BucketScanCalls
 from fluss_tiering.model.table import Column, DataTypeRoot, TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.wire.kv_scan import call_to_pb, rows_from_pb
 

@@ -308,8 +308,10 @@ def _address(connection: Connection) -> str:
             f"Connection {connection.conn_id!r} has port {port}: expected 1 to {_HIGHEST_PORT}, or nothing for "
             f"{DEFAULT_PORT}."
         )
+    from fluss_tiering.client.target import split_addresses  # noqa: PLC0415 - gRPC is not needed to parse a DAG
+
     before, at, hosts = str(connection.host).rpartition("@")
-    return f"{before}{at}" + ",".join(f"{_host(connection, each)}:{port}" for each in re.split(" *, *", hosts))
+    return f"{before}{at}" + ",".join(f"{_host(connection, each)}:{port}" for each in split_addresses(hosts))
 
 
 def _driver_server(connection: Connection) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import subprocess
 import sys
@@ -194,10 +193,8 @@ def test_limits(command, client, table):
     answer = command("scan", table, "--format", "table", "--limit", "3")
     assert (answer.out.count(" x "), answer.err) == (3, "")
     assert command("scan", table, "--limit", "0").code == 2
-    log = f"{table}_log"
-    create(client, log, primary_key=False)
-    for scanned, row_format in itertools.product((table, log), ("csv", "json", "table")):
-        answer = command("scan", scanned, "--format", row_format, "--limit", str(2**63))
+    for row_format in ("csv", "json", "table"):
+        answer = command("scan", table, "--format", row_format, "--limit", str(2**63))
         assert answer.refuses(2, f"limit {2**63}: expected a number from 1 to {2**63 - 1}")
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from fluss_tiering import __version__
 from fluss_tiering.client import TieringClient
-from fluss_tiering.client.versions import other_version
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.version import other_version
 from fluss_tiering.wire.tables import path_to_pb
 
 
@@ -27,7 +27,6 @@ def test_a_table_can_be_named_by_text(client: TieringClient) -> None:  # D30
     with pytest.raises(FlussTieringError) as refused:
         client.scan("db.nowhere")
     assert refused.value.code is ErrorCode.TABLE_NOT_EXIST
-    for wrong, code in (("orders", ErrorCode.INVALID_TABLE), (7, ErrorCode.INVALID_REQUEST)):
-        with pytest.raises(FlussTieringError, match=str(wrong)) as refused:
-            client.list_buckets([wrong])  # type: ignore[list-item]
-        assert refused.value.code is code
+    with pytest.raises(FlussTieringError, match="'orders' is not a table path") as refused:
+        client.list_buckets(["orders"])  # type: ignore[list-item]
+    assert refused.value.code is ErrorCode.INVALID_TABLE

@@ -14,8 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from engine_support import ServerThread
 from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.wire.checks import MAX_BUCKET_ENTRIES, MAX_ENTRIES
-from fluss_tiering.wire.columns import column_from_pb
-from fluss_tiering.wire.tables import descriptor_from_pb
+from fluss_tiering.wire.tables import column_from_pb, descriptor_from_pb
 from needs import needs
 
 REQUEST, LARGE_REQUEST = 1 << 20, 8 << 20

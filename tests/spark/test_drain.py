@@ -10,7 +10,7 @@ from spark_support import Tiering, in_background, named
 
 from fluss_tiering.cli.main import main
 from fluss_tiering.client import TieringClient
-from fluss_tiering.client.calls import tiering as calls
+from fluss_tiering.client import tiering_calls as calls
 from fluss_tiering.model.tiering import ROUND_FORMAT, TieringState
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions, parse_arguments

@@ -44,17 +44,7 @@ from fluss_tiering.model.tiering import (
     TieringStats,
     TieringStatus,
 )
-from fluss_tiering.wire import (
-    bucket_infos,
-    buckets,
-    heartbeats,
-    kv_snapshots,
-    lake,
-    leases,
-    storage,
-    tables,
-    tiering,
-)
+from fluss_tiering.wire import buckets, leases, tables, tiering
 
 ids = st.integers(0, 2**63 - 1)
 small = st.integers(0, 2**31 - 1)
@@ -156,7 +146,7 @@ def test_tables(table: TableInfo) -> None:
 @given(table_buckets, ids)
 def test_buckets(bucket: TableBucket, snapshot_id: int) -> None:
     assert buckets.bucket_from_pb(sent(buckets.bucket_to_pb(bucket))) == bucket
-    assert kv_snapshots.snapshot_ref_from_pb(sent(kv_snapshots.snapshot_ref_to_pb(bucket, snapshot_id))) == (
+    assert buckets.snapshot_ref_from_pb(sent(buckets.snapshot_ref_to_pb(bucket, snapshot_id))) == (
         bucket,
         snapshot_id,
     )
@@ -169,7 +159,7 @@ def test_bucket_infos(snapshot: KvSnapshot, start: int, end: int, size: int) -> 
         BucketInfo(snapshot.bucket, start, end, size, snapshot, ("2026", "eu")),
         BucketInfo(snapshot.bucket, start, end, size),
     ]
-    assert bucket_infos.buckets_from_pb(sent(bucket_infos.buckets_to_pb(table, infos))) == (table.path, infos)
+    assert buckets.buckets_from_pb(sent(buckets.buckets_to_pb(table, infos))) == (table.path, infos)
 
 
 def test_write_kinds() -> None:
@@ -182,19 +172,19 @@ def test_write_kinds() -> None:
 @given(texts, texts, texts, texts, texts)
 def test_storage_descriptions(kind: str, data_dir: str, data_dir_id: str, version: str, servers: str) -> None:
     description = StorageDescription(kind, data_dir, data_dir_id, version, servers)
-    assert storage.description_from_pb(sent(storage.description_to_pb(description))) == description
+    assert tables.description_from_pb(sent(tables.description_to_pb(description))) == description
 
 
 @pytest.mark.parametrize("status", ClusterHealthStatus)
 def test_the_health_of_a_cluster(status: ClusterHealthStatus) -> None:
     health = ClusterHealth(status, replicas=6, in_sync_replicas=5, buckets=3, active_leaders=2)
-    assert storage.health_from_pb(sent(storage.health_to_pb(health))) == health
-    assert storage.health_from_pb(sent(storage.health_to_pb(None))) is None
+    assert tables.health_from_pb(sent(tables.health_to_pb(health))) == health
+    assert tables.health_from_pb(sent(tables.health_to_pb(None))) is None
 
 
 def test_a_verdict_of_a_newer_server_is_not_known() -> None:
     message = tables_pb2.GetClusterHealthResponse(health=tables_pb2.PbClusterHealth(status="Purple", buckets=3))
-    assert storage.health_from_pb(message) == ClusterHealth(ClusterHealthStatus.UNKNOWN, 0, 0, 3, 0)
+    assert tables.health_from_pb(message) == ClusterHealth(ClusterHealthStatus.UNKNOWN, 0, 0, 3, 0)
 
 
 @given(st.dictionaries(table_buckets, ids, max_size=5), texts, ids, ids)
@@ -235,12 +225,12 @@ def test_answers_with_statuses_are_their_entries_joined(many: list[TieringStatus
 
 @given(st.builds(HeartbeatEntry, ids, ids, st.none() | texts, st.none() | stats, small))
 def test_heartbeat_entries(entry: HeartbeatEntry) -> None:  # S15, S17
-    assert heartbeats.entry_from_pb(sent(heartbeats.entry_to_pb(entry))) == entry
+    assert tiering.entry_from_pb(sent(tiering.entry_to_pb(entry))) == entry
 
 
 @given(st.builds(MaintenanceReport, ids, small, small, small, small))
 def test_reports_on_maintenance(report: MaintenanceReport) -> None:
-    assert heartbeats.maintenance_from_pb(sent(heartbeats.maintenance_to_pb(report))) == report
+    assert tiering.maintenance_from_pb(sent(tiering.maintenance_to_pb(report))) == report
 
 
 @given(st.lists(rounds, max_size=3).map(tuple), st.none() | texts, st.none() | ids)
@@ -254,9 +244,9 @@ def test_heartbeat_answers(claim: Claim | None) -> None:
     error = FlussTieringError(ErrorCode.FENCED_TIERING_EPOCH, "fenced")
     answer = HeartbeatAnswer(0, claim, {1: error}, {}, {2: error})
     entries = [HeartbeatEntry(table_id, 1) for table_id in (1, 2, 3)]
-    message = heartbeats.answer_to_pb(answer, tiering=entries, finished=entries, failed=entries)
+    message = tiering.answer_to_pb(answer, tiering=entries, finished=entries, failed=entries)
     assert len(message.finished_table_resp) == 3, "each table has its answer"
-    received = heartbeats.answer_from_pb(sent(message))
+    received = tiering.answer_from_pb(sent(message))
     assert received.claim == claim
     assert [
         errors.keys() for errors in (received.tiering_errors, received.finished_errors, received.failed_errors)
@@ -280,13 +270,13 @@ def test_claims() -> None:
 @given(st.dictionaries(st.builds(TableBucket, st.just(4), small, st.none() | ids), ids, max_size=5), ids)
 def test_lake_snapshots(offsets: dict[TableBucket, int], snapshot_id: int) -> None:
     snapshot = LakeSnapshot(4, snapshot_id, offsets)
-    assert lake.lake_snapshot_from_pb(sent(lake.lake_snapshot_to_pb(snapshot))) == snapshot
-    assert lake.log_end_offsets_from_pb(4, lake.log_end_offsets_to_pb(offsets)) == offsets
+    assert tiering.lake_snapshot_from_pb(sent(tiering.lake_snapshot_to_pb(snapshot))) == snapshot
+    assert tiering.log_end_offsets_from_pb(4, tiering.log_end_offsets_to_pb(offsets)) == offsets
 
 
 def test_a_bucket_of_which_nothing_is_in_the_lake_is_left_out() -> None:
     message = lake_tiering_pb2.PbBucketLogEndOffset(bucket_id=1, log_end_offset=-1)
-    assert lake.log_end_offsets_from_pb(4, [message]) == {}
+    assert tiering.log_end_offsets_from_pb(4, [message]) == {}
 
 
 PINNED = kv_snapshot_leases_pb2.PbKvSnapshotLeaseForBucket
@@ -300,8 +290,8 @@ PINNED = kv_snapshot_leases_pb2.PbKvSnapshotLeaseForBucket
         (lambda: leases.snapshots_from_pb([lease_of(1, PINNED(snapshot_id=-3))]), "snapshot_id is -3"),
         (lambda: leases.snapshots_from_pb([lease_of(1, PINNED(partition_id=-4))]), "partition_id is -4"),
         (lambda: leases.snapshots_from_pb([lease_of(1, PINNED(), PINNED())]), "named twice"),
-        (lambda: lake.log_end_offsets_from_pb(1, [offset(-2)]), "offset -2"),
-        (lambda: lake.log_end_offsets_from_pb(1, [offset(1), offset(2)]), "named twice"),
+        (lambda: tiering.log_end_offsets_from_pb(1, [offset(-2)]), "offset -2"),
+        (lambda: tiering.log_end_offsets_from_pb(1, [offset(1), offset(2)]), "named twice"),
         (lambda: tiering.stats_from_pb(lake_tiering_pb2.PbTieringStats(rows=-1)), "rows is -1"),
         (lambda: tables.descriptor_from_pb(tables_pb2.PbTableDescriptor(columns=[tables_pb2.PbColumn()])), "data_type"),
     ],

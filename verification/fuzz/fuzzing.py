@@ -17,12 +17,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from engine_support import SCHEMA, ServerProcess, descriptor
 from fluss_tiering.api.v1 import common_pb2, kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.client import TieringClient
-from fluss_tiering.client.calls import lake
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim
 from fluss_tiering.server.edge.methods import SERVICES
 from fluss_tiering.wire.leases import snapshots_to_pb
 from fluss_tiering.wire.tables import path_to_pb, table_to_pb
+from fluss_tiering.wire.tiering import commit_request, prepare_request
 from fuzz.calls import Fuzzer
 from waiting import wait_until
 
@@ -191,15 +191,7 @@ def round_requests(client: TieringClient, table: TableInfo) -> Iterator[Message]
     offsets_path = client.prepare_lake_snapshot(table, claim.tiering_epoch, offsets)
     client.commit_lake_snapshot(table, claim.tiering_epoch, 7, offsets, offsets_path, "commit")
     yield lake_tiering_pb2.ClaimTablesRequest(table_paths=[path_to_pb(table.path)], lease_id=lease_id, driver="fuzz")
-    yield lake.prepare_lake_snapshot(table, claim.tiering_epoch, offsets).request
-    committed = lake.commit_lake_snapshot(
-        table=table,
-        tiering_epoch=claim.tiering_epoch,
-        snapshot_id=7,
-        log_end_offsets=offsets,
-        offsets_path=offsets_path,
-        commit_id="commit",
-    )
-    yield committed.request
+    yield prepare_request(table, claim.tiering_epoch, offsets)
+    yield commit_request(table, claim.tiering_epoch, 7, offsets, offsets_path, "commit")
     running = lake_tiering_pb2.PbHeartbeatReqForTable(table_id=table.table_id, tiering_epoch=claim.tiering_epoch)
     yield lake_tiering_pb2.LakeTieringHeartbeatRequest(tiering_tables=[running])

@@ -10,7 +10,6 @@ from typing import Any
 from google.protobuf.message import Message
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.client.calls.call import UnaryCall
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.retrying_client import RetryingClient
 from fluss_tiering.wire.errors import error_from_pb, error_to_pb
@@ -115,15 +114,14 @@ class SimClient(TieringClient):
 
     def __init__(self, target: Endpoint) -> None:
         self._endpoint = target
-        self._names = SimpleNamespace(tables=_Names(), leases=_Names(), lake_tiering=_Names())
+        self._stubs: Any = SimpleNamespace(tables=_Names(), leases=_Names(), lake_tiering=_Names())
 
     def close(self) -> None:
         return
 
-    def _call(self, call: UnaryCall[Any, Any, Any]) -> Any:
-        method: Any = call.method(self._names)  # type: ignore[arg-type]
-        request = type(call.request).FromString(call.request.SerializeToString())
-        return call.read(self._endpoint.network.call(self._endpoint.process, method, request))
+    def _call(self, method: Any, request: Any) -> Any:
+        copy = type(request).FromString(request.SerializeToString())
+        return self._endpoint.network.call(self._endpoint.process, method, copy)
 
 
 class SimRetryingClient(RetryingClient, SimClient):

@@ -142,6 +142,10 @@ def main() -> None:
     except FlussTieringError as error:
         output.print_error(error.message)
         sys.exit(2 if error.code in _USAGE_CODES else 1)
+    except UnicodeEncodeError as error:
+        # Python reads bytes of a command line that are no text so that no message can hold them.
+        output.print_error(f"the command line has {error.object!r}, which is not text in UTF-8: expected such text")
+        sys.exit(2)
     except BrokenPipeError:
         _discard_output()
         sys.exit(1)

@@ -12,7 +12,6 @@ import typer
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
-from fluss_tiering.client.calls.arguments import row_limit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 
@@ -65,7 +64,6 @@ def scan(
     from fluss_tiering.cli.row_files import rows  # noqa: PLC0415 - pyarrow, for this command only
     from fluss_tiering.formats.schema import arrow_schema, named_columns  # noqa: PLC0415
 
-    row_limit(limit)
     options.names("--columns", columns)
     on_terminal = sys.stdout.isatty()
     row_format = row_format or (RowFormat.TABLE if on_terminal else RowFormat.CSV)

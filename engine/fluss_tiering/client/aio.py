@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import grpc.aio
 
-from fluss_tiering.api.v1.lake_tiering_pb2 import WatchTieringStatusesResponse
-from fluss_tiering.client.calls import leases, tiering
-from fluss_tiering.client.calls.arguments import seconds
-from fluss_tiering.client.calls.call import Stubs, UnaryCall, next_page
+from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as leases_pb
+from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
+from fluss_tiering.client.channel import Tries, require_own_process
+from fluss_tiering.client.connection import PAGE_SIZE, RequestT, ResponseT, Stubs
 from fluss_tiering.client.failed_call import FailedCall, error_of
-from fluss_tiering.client.fork import require_own_process
 from fluss_tiering.client.secured_target import SecuredTarget
 from fluss_tiering.client.security import ClientSecurity
-from fluss_tiering.client.target import Target
-from fluss_tiering.client.throttling import Tries
+from fluss_tiering.client.target import Target, checked_timeout
 from fluss_tiering.model.closing import AsyncClosing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -32,13 +29,14 @@ from fluss_tiering.model.tiering import (
     TieringRound,
     TieringStatus,
 )
-from fluss_tiering.wire.tiering import changes_from_pb
+from fluss_tiering.wire import leases as leases_wire
+from fluss_tiering.wire import tiering as wire
+from fluss_tiering.wire.tables import path_to_pb
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-ResultT = TypeVar("ResultT")
-T = TypeVar("T")
+    from fluss_tiering.client.connection import Method
 
 
 class AsyncTieringClient(AsyncClosing):
@@ -69,7 +67,7 @@ class AsyncTieringClient(AsyncClosing):
     ) -> None:
         named = Target.parse(target)
         self._target = f"{named.address} ({label})" if label else named.address
-        self._timeout = seconds("the timeout of a client is", timeout)
+        self._timeout = checked_timeout(timeout)
         require_own_process()
         self._secured = SecuredTarget(named, security or ClientSecurity.from_environment())
         self._channel = self._secured.open_aio_channel()
@@ -87,18 +85,21 @@ class AsyncTieringClient(AsyncClosing):
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TIERING_STATE if it is not tiered.
         """
-        return await self._call(tiering.list_tiering_statuses(path))
+        request = pb.ListTieringStatusesRequest(table_path=None if path is None else path_to_pb(path))
+        answer = await self._call(self._stubs.lake_tiering.ListTieringStatuses, request)
+        return wire.statuses_from_pb(answer, failing=False)
 
     async def watch_tiering_statuses(self, paths: Sequence[TablePath] = ()) -> AsyncIterator[StatusChanges]:
         """Yield statuses and then each change, as `TieringClient.watch_tiering_statuses` does."""
-        call = self._stubs.lake_tiering.WatchTieringStatuses(tiering.watch_request(paths))
-        responses = aiter(cast("AsyncIterable[WatchTieringStatusesResponse]", call))
+        request = pb.WatchTieringStatusesRequest(table_paths=map(path_to_pb, paths))
+        call = self._stubs.lake_tiering.WatchTieringStatuses(request)
+        responses = aiter(cast("AsyncIterable[pb.WatchTieringStatusesResponse]", call))
         try:
             for number in itertools.count():
                 # `asyncio.wait_for` of Python 3.11 loses a cancellation that comes together with a message.
                 async with asyncio.timeout(self._timeout):
                     response = await anext(responses)
-                changes = changes_from_pb(response)
+                changes = wire.changes_from_pb(response)
                 if number == 0 or changes.statuses or changes.removed:
                     yield changes
         except StopAsyncIteration:
@@ -119,46 +120,54 @@ class AsyncTieringClient(AsyncClosing):
         self, paths: Sequence[TablePath], *, include_scheduled: bool = False
     ) -> list[TieringStatus | FlussTieringError]:
         """Make failed tables pending, parked ones too; see `TieringClient.resume_tables`."""
-        return await self._call(tiering.resume_tables(paths, include_scheduled))
+        request = pb.ResumeTablesRequest(table_paths=map(path_to_pb, paths), include_scheduled=include_scheduled)
+        answer = await self._call(self._stubs.lake_tiering.ResumeTables, request)
+        return [wire.resumed_from_pb(each) for each in answer.resumed_tables]
 
     async def list_tiering_rounds(
         self, path: TablePath | None = None, lease_id: str | None = None, limit: int = 20
     ) -> list[TieringRound]:
         """Return the last `limit` rounds of each of the tables, newest first."""
-        rounds = await self._list(tiering.list_tiering_rounds(path, lease_id, limit))
+        pages = self._pages(self._stubs.lake_tiering.ListTieringRounds, wire.rounds_request(path, lease_id, limit))
+        rounds = [wire.round_from_pb(each) async for page in pages for each in page.rounds]
         return sorted(rounds, key=lambda each: each.path)
 
     async def lease_outcome(self, lease_id: str, attempt_token: int | None = None) -> LeaseOutcome:
         """Return the newest round of each table under the lease, without rounds of attempts older than the token."""
-        return await self._call(tiering.lease_outcome(lease_id, attempt_token))
+        request = pb.GetLeaseOutcomeRequest(lease_id=lease_id, attempt_token=attempt_token)
+        return wire.outcome_from_pb(await self._call(self._stubs.lake_tiering.GetLeaseOutcome, request))
 
     async def cancel_tiering(self, lease_id: str, attempt_token: int | None, reason: str) -> bool:
         """Fail the running rounds of the attempt; return False and do nothing if a newer attempt has begun."""
-        return await self._call(tiering.cancel_tiering(lease_id, attempt_token, reason))
+        request = wire.cancel_request(lease_id, attempt_token, reason)
+        return not (await self._call(self._stubs.lake_tiering.CancelTiering, request)).stale_attempt
 
     async def drop_lease(self, lease_id: str, *, attempt_token: int | None = None) -> LeaseDrop:
         """Drop a lease, with everything that it keeps."""
-        return await self._call(leases.drop_lease(lease_id, attempt_token))
+        request = leases_pb.DropKvSnapshotLeaseRequest(lease_id=lease_id, attempt_token=attempt_token)
+        return leases_wire.drop_from_pb(await self._call(self._stubs.leases.DropKvSnapshotLease, request))
 
     async def list_leases(self, lease_id: str | None = None) -> list[KvSnapshotLease]:
         """Return the lease of this id, if it exists, or all leases."""
-        return await self._list(leases.list_leases(lease_id))
+        request = leases_pb.ListKvSnapshotLeasesRequest(lease_id=lease_id or "")
+        pages = self._pages(self._stubs.leases.ListKvSnapshotLeases, request)
+        return [leases_wire.lease_from_pb(each) async for page in pages for each in page.leases]
 
-    async def _list(self, call: UnaryCall[Any, Any, list[T]]) -> list[T]:
-        entries: list[T] = []
-        page: UnaryCall[Any, Any, list[T]] | None = call
-        while page is not None:
-            response = await self._call(replace(page, read=lambda response: response))
-            entries += page.read(response)
-            page = next_page(page, response)
-        return entries
+    async def _pages(self, method: Method[Any, ResponseT], request: Any) -> AsyncIterator[ResponseT]:  # noqa: ANN401
+        """Yield the answers of a call that lists, page by page."""
+        request.page_size = PAGE_SIZE
+        while True:
+            response: Any = await self._call(method, request)
+            yield response
+            if not response.next_page_token:
+                return
+            request.page_token = response.next_page_token
 
-    async def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
+    async def _call(self, method: Method[RequestT, ResponseT], request: RequestT) -> ResponseT:
         tries = Tries(self._channel, self._timeout)
         while True:
-            answer = call.method(self._stubs)(call.request, timeout=self._timeout)
             try:
-                return call.read(await cast("Awaitable[Any]", answer))
+                return await cast("Awaitable[ResponseT]", method(request, timeout=self._timeout))
             except grpc.aio.AioRpcError as failed:
                 error = error_of(cast("FailedCall", failed), self._target, self._timeout)
             await asyncio.sleep(tries.pause_s(error))

@@ -1,13 +1,20 @@
-"""Channels to the tiering server: their options, and the one of several servers that calls go to."""
+"""Channels to the tiering server: their options, the one of several servers that calls go to, and calls made again.
+
+gRPC does not work in a forked process once it was used before the fork. Calls in such a process would never return: its
+own handling of `fork` is turned off by `fork_handling`. They are refused instead.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from fluss_tiering.client.fork import require_own_process
-from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
+from fluss_tiering.fork_handling import IS_HANDLED
+from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError, ThrottledError
 
 MAX_MESSAGE_BYTES: Final = 64 << 20
 """A message carries a write request of a few MiB, or whole log batches."""
@@ -65,6 +72,13 @@ RETRY_OPTIONS: Final = (("grpc.service_config", _SERVICE_CONFIG), ("grpc.enable_
 
 NOT_CONNECTED: Final = "failed to connect"
 """A part of gRPC's texts for a call that was not sent, since there was no connection."""
+
+_SPREAD: Final = 1.5
+_NO_SERVER_S: Final = 1.0
+"""How long a client waits before it asks all servers again which one is active."""
+
+_user: int | None = None
+"""The process that was the first to use gRPC. A forked process inherits the number."""
 
 Metadata = tuple[tuple[str, str], ...]
 """What goes with a call beside its request."""
@@ -146,3 +160,67 @@ class _Call:
     def future(self, request: object, **options: Any) -> Any:  # noqa: ANN401 - grpc.Future is generic in stubs only
         call, metadata = self._channel.call(self._calls)
         return call.future(request, metadata=metadata, **options)
+
+
+class Tries:
+    """The tries of one call, as long as nothing of it was done. Such a call may be repeated, whatever it does.
+
+    Args:
+        channel: The channel of the call.
+        timeout: How long the call may be repeated, in seconds.
+    """
+
+    def __init__(self, channel: FollowedChannel, timeout: float) -> None:
+        self._channel = channel
+        self._deadline = time.monotonic() + timeout
+        self._left = channel.count
+        self._waiting: FlussTieringError | None = None
+
+    def pause_s(self, error: FlussTieringError) -> float:
+        """Return how long to wait before the call is made again, in seconds.
+
+        Raises:
+            FlussTieringError: The error, or that of a server that waits to take over, if the call is not made again.
+        """
+        if isinstance(error, ThrottledError):
+            # Callers that were refused together do not come back together.
+            return self._within(error.retry_after_ms / 1000 * random.uniform(1, _SPREAD), error)  # noqa: S311
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._waiting = error
+        if not self._channel.follow(error):
+            raise error
+        self._left -= 1
+        if self._left:
+            return 0.0
+        if self._waiting is None:
+            # None of the servers can be reached.
+            raise error
+        waiting, self._left, self._waiting = self._waiting, self._channel.count, None
+        return self._within(_NO_SERVER_S, waiting)
+
+    def _within(self, pause_s: float, error: FlussTieringError) -> float:
+        if time.monotonic() + pause_s > self._deadline:
+            raise error
+        return pause_s
+
+
+def forked() -> bool:
+    """Return whether a process that this one was forked from has used gRPC, so that it does not work here."""
+    return _user not in (None, os.getpid()) and not IS_HANDLED
+
+
+def require_own_process() -> None:
+    """Check that gRPC works in this process, which uses it now.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if it was forked from one that has used gRPC.
+    """
+    global _user  # noqa: PLW0603 - one for the process, as gRPC's own state
+    if forked():
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"this process {os.getpid()} was forked from process {_user}, which had used the client, so that gRPC does "
+            "not work here: expected each process to make its first client after the fork; or start processes in "
+            'another way, for example with multiprocessing.get_context("spawn")',
+        )
+    _user = _user or os.getpid()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from fluss_tiering.client.blocking.lease_calls import LeaseCalls
-from fluss_tiering.client.blocking.table_calls import TableCalls
-from fluss_tiering.client.blocking.tiering_calls import TieringCalls
+from fluss_tiering.client.table_calls import TableCalls
+from fluss_tiering.client.tiering_calls import TieringCalls
 
 
-class TieringClient(TableCalls, LeaseCalls, TieringCalls):
+class TieringClient(TableCalls, TieringCalls):
     """The blocking client of the tiering server.
 
     Threads may share a client. A `with` block closes it.

@@ -20,12 +20,19 @@ from typing import TYPE_CHECKING, Final, cast
 import grpc
 
 from fluss_tiering.api.v1 import kv_scan_pb2 as pb
-from fluss_tiering.client.calls.kv_scan import BucketScanCalls
 from fluss_tiering.client.failed_call import FailedCall
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
-from fluss_tiering.wire.kv_scan import ScannedRows, call_to_pb, rows_from_pb
+from fluss_tiering.wire.kv_scan import (
+    CloseScan,
+    ContinueScan,
+    OpenScan,
+    ScanCall,
+    ScannedRows,
+    call_to_pb,
+    rows_from_pb,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,8 +43,8 @@ if TYPE_CHECKING:
     ScanKv = grpc.UnaryUnaryMultiCallable[pb.ScanKvRequest, pb.ScanKvResponse]
     Answer = grpc.Future[pb.ScanKvResponse]
 
-_BUCKETS_AT_ONCE: Final = 4
-_MOST_REPEATS: Final = 3
+_BUCKETS_IN_PARALLEL: Final = 4
+_MAX_REPEATS: Final = 3
 _FIRST_PAUSE_S: Final = 0.2
 _MAX_PAUSE_S: Final = 2.0
 _CLOSE_SECONDS: Final = 5.0
@@ -101,6 +108,45 @@ class TableScan(Closing):
         if unfinished:
             raise RuntimeError(f"the scan of {self.table.path} has not come to the end of {unfinished[0]} yet")
         return {scan.calls.bucket: cast("int", scan.calls.log_offset) for scan in self._buckets}
+
+
+class BucketScanCalls:
+    """The state of the scan of one bucket. It does no I/O, so that any client can use it.
+
+    Attributes:
+        bucket: The bucket.
+        next_call: The call to send next, or to send again if its answer was lost; None when the scan has ended.
+        log_offset: The offset from which on the log is not part of the scan; None before the first answer.
+    """
+
+    def __init__(self, bucket: TableBucket, limit: int | None, batch_size_bytes: int) -> None:
+        self.bucket = bucket
+        self.next_call: ScanCall | None = OpenScan(bucket, limit, batch_size_bytes)
+        self.log_offset: int | None = None
+        self._scanner_id: bytes | None = None
+        self._call_seq_id = 0
+        self._batch_size_bytes = batch_size_bytes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server has answered at least once."""
+        return self.log_offset is not None
+
+    def answered(self, rows: ScannedRows) -> None:
+        """Take the answer to `next_call`, and set the call after it."""
+        if rows.log_offset is not None:
+            self.log_offset = rows.log_offset
+        self._scanner_id = rows.scanner_id
+        self._call_seq_id += 1
+        self.next_call = None
+        if rows.has_more and rows.scanner_id is not None:
+            self.next_call = ContinueScan(rows.scanner_id, self._call_seq_id, self._batch_size_bytes)
+
+    def close_call(self) -> CloseScan | None:
+        """Return the call that closes the scanner early, or None if no scanner is known to be open."""
+        if self.next_call is None or self._scanner_id is None:
+            return None
+        return CloseScan(self._scanner_id)
 
 
 class _BucketScan:
@@ -171,7 +217,19 @@ class _BucketScan:
         if code is ErrorCode.INVALID_SCAN_REQUEST:
             # If the connection broke, the server may still work on the first call and refuse the second one.
             return now < self._give_up_at
-        return code is ErrorCode.UNAVAILABLE and self._repeats < _MOST_REPEATS
+        return code is ErrorCode.UNAVAILABLE and self._repeats < _MAX_REPEATS
+
+
+def check_range(name: str, value: int | None, largest: int) -> None:
+    """Check an argument of a scan. In a request, a number below 1 would mean that there is none.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if it is below 1 or above the largest number.
+    """
+    if value is not None and not 1 <= value <= largest:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"a scan with {name} {value}: expected a number from 1 to {largest}"
+        )
 
 
 def _batches(
@@ -186,7 +244,7 @@ def _batches(
     rows_left = limit
     try:
         while waiting or active:
-            while waiting and len(active) < _BUCKETS_AT_ONCE:
+            while waiting and len(active) < _BUCKETS_IN_PARALLEL:
                 active.add(waiting[0])
                 waiting.popleft().ask()
             scan = answers.get()

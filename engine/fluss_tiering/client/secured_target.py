@@ -13,7 +13,7 @@ from fluss_tiering.client.channel import CHANNEL_OPTIONS, RETRY_OPTIONS, Followe
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.client.target import Target
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.wire.server_id import SERVER_ID_METADATA_KEY
+from fluss_tiering.wire.errors import SERVER_ID_METADATA_KEY
 
 _TLS_NAME: Final = "grpc.ssl_target_name_override"
 _AUTHORIZATION: Final = "authorization"

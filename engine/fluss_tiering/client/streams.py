@@ -13,9 +13,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from fluss_tiering.api.v1 import tables_pb2 as pb
-from fluss_tiering.client.calls import tables
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.wire.tables import kind_to_pb, path_to_pb
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,7 +109,7 @@ def write_rows(
     in_flight = 0
     try:
         for arrow_ipc in _ipc_streams(batches):
-            outgoing.put(tables.write_rows(path, kind, arrow_ipc))
+            outgoing.put(pb.WriteRowsRequest(table_path=path_to_pb(path), kind=kind_to_pb(kind), arrow_ipc=arrow_ipc))
             in_flight += 1
             if in_flight == _MAX_IN_FLIGHT:
                 yield _next_row_count(acknowledgements)
@@ -138,19 +138,7 @@ def _ipc_streams(batches: Iterable[pa.Table | pa.RecordBatch]) -> Iterator[bytes
 
     from fluss_tiering.formats.grouping import parts_of  # noqa: PLC0415 - it needs pyarrow
 
-    if isinstance(batches, pa.Table | pa.RecordBatch | str | dict) or not isinstance(batches, Iterable):
-        raise FlussTieringError(
-            ErrorCode.INVALID_ROWS,
-            f"the rows are a {type(batches).__name__}: expected a list or an iterator of pyarrow tables or record "
-            "batches; put a single one into a list",
-        )
-    for number, batch in enumerate(batches):
-        if not isinstance(batch, pa.Table | pa.RecordBatch):
-            raise FlussTieringError(
-                ErrorCode.INVALID_ROWS,
-                f"batch {number} of the rows is a {type(batch).__name__}: expected a pyarrow Table or RecordBatch, for "
-                "example of pyarrow.Table.from_pylist",
-            )
+    for batch in batches:
         table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
         for part in parts_of(table, _REQUEST_BYTES):
             sink = pa.BufferOutputStream()

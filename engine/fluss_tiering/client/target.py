@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from ipaddress import ip_address
+from math import inf
 from typing import Final, Self
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -40,11 +41,6 @@ class Target:
             FlussTieringError: INVALID_REQUEST if the host, the port or the id is missing. gRPC's own error would not
                 say so.
         """
-        if not isinstance(text, str):
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"the tiering server's address is {text!r}: expected a text HOST:PORT, for example {DEFAULT_TARGET}",
-            )
         server_id, at, addresses = text.rpartition("@")
         if at and not re.fullmatch(r"[A-Za-z0-9_.-]+", server_id):
             raise FlussTieringError(
@@ -52,7 +48,7 @@ class Target:
                 f"the tiering server's id in {text!r} is {server_id!r}: expected the id that the server logs at its "
                 "start, as in ID@HOST:PORT, or no id and no @",
             )
-        return cls(tuple(_checked(each, text) for each in re.split(" *, *", addresses)), server_id or None)
+        return cls(tuple(_checked(each, text) for each in split_addresses(addresses)), server_id or None)
 
     @property
     def address(self) -> str:
@@ -86,6 +82,24 @@ def _checked(address: str, text: str) -> str:
             f"the tiering server's address is {text!r}: expected a port from 1 to {_LAST_PORT}",
         )
     return address
+
+
+def split_addresses(text: str) -> list[str]:
+    """Return the addresses in a text such as `a:9133, b:9133`. Blanks around a comma do not count."""
+    return re.split(" *, *", text)
+
+
+def checked_timeout(timeout: float) -> float:
+    """Return the timeout of a client in seconds, as given.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if it is not above 0. gRPC would take it for a time that has passed.
+    """
+    if not 0 < timeout < inf:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST, f"the timeout of a client is {timeout!r}: expected a number of seconds above 0"
+        )
+    return timeout
 
 
 def is_loopback(host: str) -> bool:

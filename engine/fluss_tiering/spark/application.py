@@ -21,7 +21,6 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient, finish_unchanged_tables
 from fluss_tiering.client.unchanged import fail_tables
-from fluss_tiering.client.versions import other_version
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.object_store import require_store
 from fluss_tiering.model.error_text import clean_error
@@ -56,6 +55,7 @@ from fluss_tiering.spark.startup.shipping import shipped
 from fluss_tiering.spark.startup.warm_up import warm_up
 from fluss_tiering.spark.status_stream import StatusStream
 from fluss_tiering.spark.table_run import TableRun, cancelled_error
+from fluss_tiering.version import other_version
 
 EXIT_TABLE_FAILED: Final = 1
 EXIT_CANNOT_START: Final = 2

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.client.blocking.connection import ResultT
-from fluss_tiering.client.calls.call import UnaryCall
+from fluss_tiering.client.connection import RequestT, ResponseT
 from fluss_tiering.model.errors import SERVER_AWAY
 from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.runtime import SYSTEM, Event, Runtime
+
+if TYPE_CHECKING:
+    from fluss_tiering.client.connection import Method
 
 _UNAVAILABLE_TIMEOUT_S: Final = 60.0
 """Half of the time after which the server interrupts a round that sends no heartbeats."""
@@ -36,5 +38,5 @@ class RetryingClient(TieringClient):
         super().__init__(target)
         self._retry = Retry(stopped, codes=SERVER_AWAY, within_s=unavailable_timeout_s, runtime=runtime)
 
-    def _call(self, call: UnaryCall[Any, Any, ResultT]) -> ResultT:
-        return self._retry(super()._call, call)
+    def _call(self, method: Method[RequestT, ResponseT], request: RequestT) -> ResponseT:
+        return self._retry(super()._call, method, request)

@@ -1,4 +1,4 @@
-"""Conversions between errors and gRPC statuses, or the `PbError` of one part of an answer.
+"""Conversions between errors and gRPC statuses, or the `PbError` of one part of an answer; and the metadata of calls.
 
 The details of a status carry the error's message. The trailing metadata carries the `ErrorCode`, since several codes
 share a status. If the metadata has no code that is known here, the answer came from gRPC itself, from a proxy or from
@@ -18,6 +18,9 @@ from fluss_tiering.model.errors import GRPC_STATUS_NAMES, ErrorCode, FlussTierin
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS
 
 ERROR_CODE_METADATA_KEY: Final = "fluss-error-code"
+SERVER_ID_METADATA_KEY: Final = "fluss-tiering-server-id"
+"""The metadata key with which a call names the server that it is for, by the id of its storage: the one in its data
+folder, or the id of its Fluss cluster. Two servers that stand in for each other have the same id."""
 
 _MAX_DIGITS: Final = 8
 
@@ -98,3 +101,11 @@ def error_from_pb(message: common_pb2.PbError) -> FlussTieringError:
     """Return the error of a message. A code that is not known here becomes UNKNOWN."""
     code = ErrorCode(message.code) if message.code in ErrorCode.__members__ else ErrorCode.UNKNOWN
     return FlussTieringError(code, message.message)
+
+
+def named_server_id(metadata: Iterable[tuple[str, str | bytes]] | None) -> str | None:
+    """Return the id of the server that a call's metadata names; None if it names none."""
+    for key, value in metadata or ():
+        if key == SERVER_ID_METADATA_KEY:
+            return str(value)
+    return None

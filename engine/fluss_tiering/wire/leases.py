@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -11,6 +12,9 @@ from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDro
 from fluss_tiering.wire.buckets import bucket_of_table
 from fluss_tiering.wire.checks import not_negative
 from fluss_tiering.wire.errors import error_from_pb, error_to_pb
+from fluss_tiering.wire.fields import SharedFields
+
+_LEASE: Final = SharedFields(KvSnapshotLease, pb.PbKvSnapshotLease, "snapshots")
 
 
 def snapshots_to_pb(snapshots: Mapping[TableBucket, int]) -> list[pb.PbKvSnapshotLeaseForTable]:
@@ -90,21 +94,9 @@ def drop_from_pb(message: pb.DropKvSnapshotLeaseResponse) -> LeaseDrop:
 
 def lease_to_pb(lease: KvSnapshotLease) -> pb.PbKvSnapshotLease:
     """Return the message of a lease."""
-    return pb.PbKvSnapshotLease(
-        lease_id=lease.lease_id,
-        acquired_time=lease.acquired_time,
-        expiration_time=lease.expiration_time,
-        attempt_token=lease.attempt_token,
-        snapshots=snapshots_to_pb(lease.snapshots),
-    )
+    return pb.PbKvSnapshotLease(snapshots=snapshots_to_pb(lease.snapshots), **_LEASE.of_value(lease))
 
 
 def lease_from_pb(message: pb.PbKvSnapshotLease) -> KvSnapshotLease:
     """Return the lease of a message."""
-    return KvSnapshotLease(
-        lease_id=message.lease_id,
-        acquired_time=message.acquired_time,
-        expiration_time=message.expiration_time,
-        attempt_token=message.attempt_token,
-        snapshots=snapshots_from_pb(message.snapshots),
-    )
+    return KvSnapshotLease(snapshots=snapshots_from_pb(message.snapshots), **_LEASE.of_message(message))

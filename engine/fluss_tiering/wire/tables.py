@@ -1,38 +1,51 @@
-"""Conversions between tables, their paths, definitions and alterations, and their messages."""
+"""Conversions between tables, their columns, options and storage, and their messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from fluss_tiering.api.v1 import common_pb2, tables_pb2
+from fluss_tiering.model.data_type import MAX_NESTING, DataType, DataTypeRoot, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.table import (
+    ClusterHealth,
+    ClusterHealthStatus,
+    Column,
+    StorageDescription,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+    WriteKind,
+)
 from fluss_tiering.model.table_options import check_option_key
-from fluss_tiering.wire.checks import bounded
-from fluss_tiering.wire.columns import bounded_columns, column_from_pb, column_to_pb
+from fluss_tiering.wire.checks import MAX_COLUMNS, bounded, bounded_total, required
+from fluss_tiering.wire.fields import SharedFields
 
+_ROOT_PREFIX: Final = "PB_DATA_TYPE_ROOT_"
+_ROOTS: Final[Mapping[DataTypeRoot, tables_pb2.PbDataTypeRoot.ValueType]] = {
+    root: tables_pb2.PbDataTypeRoot.Value(_ROOT_PREFIX + root.name) for root in DataTypeRoot
+}
+_ROOTS_BY_NUMBER: Final = {number: root for root, number in _ROOTS.items()}
 _KIND_PREFIX: Final = "PB_WRITE_KIND_"
 _KINDS: Final[Mapping[WriteKind, tables_pb2.PbWriteKind.ValueType]] = {
     kind: tables_pb2.PbWriteKind.Value(_KIND_PREFIX + kind.name) for kind in WriteKind
 }
 _KINDS_BY_NUMBER: Final = {number: kind for kind, number in _KINDS.items()}
+_DESCRIPTION: Final = SharedFields(StorageDescription, tables_pb2.DescribeStorageResponse)
+_HEALTH: Final = SharedFields(ClusterHealth, tables_pb2.PbClusterHealth, "status")
 
 
-def path_to_pb(path: TablePath) -> common_pb2.PbTablePath:
+def path_to_pb(path: TablePath | str) -> common_pb2.PbTablePath:
     """Return the message of a table's path. The text "database.table" is a path, too.
 
     Raises:
-        FlussTieringError: INVALID_TABLE if the text is no path; INVALID_REQUEST if it is something else.
+        FlussTieringError: INVALID_TABLE if the text is no path.
     """
     if isinstance(path, str):
         path = TablePath.parse(path)
-    if not isinstance(path, TablePath):
-        raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, f"{path!r} is no path of a table: expected TablePath('database', 'table')"
-        )
     return common_pb2.PbTablePath(database_name=path.database, table_name=path.table)
 
 
@@ -49,6 +62,73 @@ def path_from_pb(message: common_pb2.PbTablePath) -> TablePath:
 def _path(database: str, table: str) -> TablePath:
     # One answer may name ten thousand tables, and the next one the same tables: each name is checked once only.
     return TablePath(database, table)
+
+
+def column_to_pb(column: Column | Field) -> tables_pb2.PbColumn:
+    """Return the message of a column, or of a field of a nested type."""
+    return tables_pb2.PbColumn(
+        name=column.name,
+        data_type=tables_pb2.PbDataType(
+            root=_ROOTS[column.data_type.root],
+            nullable=column.data_type.nullable,
+            precision=column.data_type.precision,
+            scale=column.data_type.scale,
+            length=column.data_type.length,
+            fields=[column_to_pb(field) for field in column.data_type.fields],
+        ),
+        comment=column.comment,
+    )
+
+
+def bounded_columns(
+    message: tables_pb2.PbTableDescriptor, columns: Collection[tables_pb2.PbColumn]
+) -> Collection[tables_pb2.PbColumn]:
+    """Return the columns of a table's definition.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the columns and the fields of their types are more than `MAX_COLUMNS`.
+    """
+    total, level = len(columns), [columns]
+    for _ in range(MAX_NESTING + 1):
+        # No deeper level is looked at before the number of fields of this one is known to be small.
+        bounded_total(message, "columns", total, MAX_COLUMNS)
+        level = [column.data_type.fields for columns in level for column in columns if column.data_type.fields]
+        total += sum(len(fields) for fields in level)
+    bounded_total(message, "columns", total, MAX_COLUMNS)
+    return columns
+
+
+def column_from_pb(message: tables_pb2.PbColumn) -> Column:
+    """Return the column of a message.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the column has no type; INVALID_TABLE if its type is not valid.
+    """
+    return Column(message.name, _data_type(message, 0), message.comment if message.HasField("comment") else None)
+
+
+def _data_type(message: tables_pb2.PbColumn, depth: int) -> DataType:
+    data_type = required(message, "data_type", message.data_type)
+    if data_type.root not in _ROOTS_BY_NUMBER:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"column {message.name!r}: type {data_type.root} is unknown: expected one of {', '.join(DataTypeRoot)}",
+        )
+    if depth > MAX_NESTING:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE, f"column {message.name!r}: types are nested more than {MAX_NESTING} deep"
+        )
+    return DataType(
+        _ROOTS_BY_NUMBER[data_type.root],
+        data_type.nullable,
+        data_type.precision,
+        data_type.scale,
+        data_type.length,
+        tuple(
+            Field(part.name, _data_type(part, depth + 1), part.comment if part.HasField("comment") else None)
+            for part in data_type.fields
+        ),
+    )
 
 
 def descriptor_to_pb(descriptor: TableDescriptor) -> tables_pb2.PbTableDescriptor:
@@ -190,3 +270,31 @@ def kind_from_pb(number: tables_pb2.PbWriteKind.ValueType) -> WriteKind:
             ErrorCode.INVALID_REQUEST, f"write kind {number} is unknown: expected one of {', '.join(WriteKind)}"
         )
     return _KINDS_BY_NUMBER[number]
+
+
+def description_to_pb(description: StorageDescription) -> tables_pb2.DescribeStorageResponse:
+    """Return the message of a server's storage."""
+    return tables_pb2.DescribeStorageResponse(**_DESCRIPTION.of_value(description))
+
+
+def description_from_pb(message: tables_pb2.DescribeStorageResponse) -> StorageDescription:
+    """Return the server's storage of a message."""
+    return StorageDescription(**_DESCRIPTION.of_message(message))
+
+
+def health_to_pb(health: ClusterHealth | None) -> tables_pb2.GetClusterHealthResponse:
+    """Return the message of a cluster's health."""
+    if health is None:
+        return tables_pb2.GetClusterHealthResponse()
+    message = tables_pb2.PbClusterHealth(status=health.status.value, **_HEALTH.of_value(health))
+    return tables_pb2.GetClusterHealthResponse(health=message)
+
+
+def health_from_pb(message: tables_pb2.GetClusterHealthResponse) -> ClusterHealth | None:
+    """Return the cluster's health of a message."""
+    if not message.HasField("health"):
+        return None
+    # A newer server may know more verdicts.
+    known = message.health.status in set(ClusterHealthStatus)
+    status = ClusterHealthStatus(message.health.status) if known else ClusterHealthStatus.UNKNOWN
+    return ClusterHealth(status=status, **_HEALTH.of_message(message.health))

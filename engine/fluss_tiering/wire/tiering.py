@@ -1,15 +1,20 @@
-"""Conversions between tiering statuses, rounds and claims and their messages."""
+"""Conversions between tiering statuses, rounds, claims, heartbeats and lake snapshots, and their messages."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as pb
-from fluss_tiering.model.error_text import mask_secrets
+from fluss_tiering.model.error_text import clean_error, mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.lake import LakeSnapshot, MaintenanceReport
+from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import (
+    MAX_SENT_ERROR_CHARS,
     Claim,
+    HeartbeatAnswer,
+    HeartbeatEntry,
     LeaseOutcome,
     RoundOrigin,
     StatusChanges,
@@ -19,23 +24,25 @@ from fluss_tiering.model.tiering import (
     TieringStatus,
     is_web_address,
 )
+from fluss_tiering.wire.buckets import bucket_of_table
 from fluss_tiering.wire.checks import identifier, not_negative
 from fluss_tiering.wire.errors import error_from_pb, error_to_pb
+from fluss_tiering.wire.fields import SharedFields
 from fluss_tiering.wire.tables import path_from_pb, path_to_pb
 
 _STATES: Final = {state.value: state for state in TieringState}
+_STATS: Final = SharedFields(TieringStats, pb.PbTieringStats)
+_STATUS: Final = SharedFields(TieringStatus, pb.PbTableTieringStatus, "path", "state", "state_since", "interruptions")
+_ROUND: Final = SharedFields(TieringRound, pb.PbTieringRound, "path", "state", "coordinator_epoch", "stats", "origin")
+_ORIGIN: Final = SharedFields(RoundOrigin, pb.PbRoundOrigin)
+_OUTCOME: Final = SharedFields(LeaseOutcome, pb.GetLeaseOutcomeResponse, "rounds")
+_ENTRY: Final = SharedFields(HeartbeatEntry, pb.PbHeartbeatReqForTable, "stats")
+_MAINTENANCE: Final = SharedFields(MaintenanceReport, pb.PbLakeMaintenance)
 
 
 def stats_to_pb(stats: TieringStats) -> pb.PbTieringStats:
     """Return the message of a round's stats."""
-    return pb.PbTieringStats(
-        rows=stats.rows,
-        bytes=stats.bytes,
-        files=stats.files,
-        lake_snapshot_id=stats.lake_snapshot_id,
-        lake_file_size=stats.lake_file_size,
-        lake_record_count=stats.lake_record_count,
-    )
+    return pb.PbTieringStats(**_STATS.of_value(stats))
 
 
 def stats_from_pb(message: pb.PbTieringStats) -> TieringStats:
@@ -44,18 +51,9 @@ def stats_from_pb(message: pb.PbTieringStats) -> TieringStats:
     Raises:
         FlussTieringError: INVALID_REQUEST if a number is negative.
     """
-    return TieringStats(
-        rows=not_negative(message, "rows", message.rows),
-        bytes=not_negative(message, "bytes", message.bytes),
-        files=not_negative(message, "files", message.files),
-        lake_snapshot_id=message.lake_snapshot_id if message.HasField("lake_snapshot_id") else None,
-        lake_file_size=not_negative(message, "lake_file_size", message.lake_file_size)
-        if message.HasField("lake_file_size")
-        else None,
-        lake_record_count=not_negative(message, "lake_record_count", message.lake_record_count)
-        if message.HasField("lake_record_count")
-        else None,
-    )
+    for field in ("rows", "bytes", "files", "lake_file_size", "lake_record_count"):
+        not_negative(message, field, getattr(message, field))
+    return TieringStats(**_STATS.of_message(message))
 
 
 def claim_to_pb(path: TablePath, claim: Claim | FlussTieringError) -> pb.PbClaim:
@@ -84,28 +82,9 @@ def status_to_pb(status: TieringStatus) -> pb.PbTableTieringStatus:
     return pb.PbTableTieringStatus(
         table_path=path_to_pb(status.path),
         status=status.state.value,
-        tiering_epoch=status.tiering_epoch,
-        last_tiered_time=status.last_tiered_time,
-        last_error=status.last_error,
-        last_error_time=status.last_error_time,
-        table_id=status.table_id,
-        consecutive_failures=status.consecutive_failures,
-        next_retry_time=status.next_retry_time,
         status_since=status.state_since,
         parked=status.parked,
-        records_waiting=status.records_waiting,
-        waiting_since=status.waiting_since,
-        next_round_time=status.next_round_time,
-        freshness_ms=status.freshness_ms,
-        last_maintained_time=status.last_maintained_time,
-        maintenance_saved_files=status.maintenance_saved_files,
-        maintenance_rewritten_bytes=status.maintenance_rewritten_bytes,
-        maintenance_expired_snapshots=status.maintenance_expired_snapshots,
-        maintenance_deleted_files=status.maintenance_deleted_files,
-        switched_on_time=status.switched_on_time,
-        failing_since=status.failing_since,
-        dropped_untiered_records=status.dropped_untiered_records,
-        dropped_untiered_time=status.dropped_untiered_time,
+        **_STATUS.of_value(status),
     )
 
 
@@ -120,32 +99,18 @@ def status_to_bytes(status: TieringStatus) -> bytes:
 
 def status_from_pb(message: pb.PbTableTieringStatus) -> TieringStatus:
     """Return the table's status of a message."""
-    # Without the names of the fields this takes a quarter less, which counts in an answer with ten thousand statuses.
     return TieringStatus(
-        message.table_id,
-        path_from_pb(message.table_path),
-        _state_from_pb(message.status),
-        message.status_since,
-        message.tiering_epoch,
-        message.last_tiered_time if message.HasField("last_tiered_time") else None,
-        message.last_error if message.HasField("last_error") else None,
-        message.last_error_time if message.HasField("last_error_time") else None,
-        message.consecutive_failures,
-        message.next_retry_time if message.HasField("next_retry_time") else None,
-        message.records_waiting if message.HasField("records_waiting") else None,
-        message.waiting_since if message.HasField("waiting_since") else None,
-        message.next_round_time if message.HasField("next_round_time") else None,
-        message.freshness_ms if message.HasField("freshness_ms") else None,
-        message.last_maintained_time if message.HasField("last_maintained_time") else None,
-        message.maintenance_saved_files if message.HasField("maintenance_saved_files") else None,
-        message.maintenance_rewritten_bytes if message.HasField("maintenance_rewritten_bytes") else None,
-        message.maintenance_expired_snapshots if message.HasField("maintenance_expired_snapshots") else None,
-        message.maintenance_deleted_files if message.HasField("maintenance_deleted_files") else None,
-        message.switched_on_time if message.HasField("switched_on_time") else None,
-        message.failing_since if message.HasField("failing_since") else None,
-        message.dropped_untiered_records,
-        message.dropped_untiered_time if message.HasField("dropped_untiered_time") else None,
+        path=path_from_pb(message.table_path),
+        state=_state_from_pb(message.status),
+        state_since=message.status_since,
+        **_STATUS.of_message(message),
     )
+
+
+def statuses_from_pb(message: pb.ListTieringStatusesResponse, *, failing: bool) -> list[TieringStatus]:
+    """Return the statuses of an answer, or only those of tables that fail. A server of an older version sends all."""
+    statuses = map(status_from_pb, message.tiering_statuses)
+    return [each for each in statuses if each.failing or not failing]
 
 
 def changes_from_pb(message: pb.WatchTieringStatusesResponse) -> StatusChanges:
@@ -171,56 +136,28 @@ def resumed_from_pb(message: pb.PbResumedTable) -> TieringStatus | FlussTieringE
 def round_to_pb(tiering_round: TieringRound) -> pb.PbTieringRound:
     """Return the message of a round."""
     return pb.PbTieringRound(
-        table_id=tiering_round.table_id,
         table_path=path_to_pb(tiering_round.path),
-        tiering_epoch=tiering_round.tiering_epoch,
         status=tiering_round.state.value,
-        lease_id=tiering_round.lease_id,
-        attempt_token=tiering_round.attempt_token,
-        driver=tiering_round.driver,
-        start_time=tiering_round.start_time,
-        end_time=tiering_round.end_time,
-        error=tiering_round.error,
         stats=None if tiering_round.stats is None else stats_to_pb(tiering_round.stats),
-        force_finished=tiering_round.force_finished,
-        interrupted=tiering_round.interrupted,
         origin=None if tiering_round.origin is None else origin_to_pb(tiering_round.origin),
-        waiting_since=tiering_round.waiting_since,
+        **_ROUND.of_value(tiering_round),
     )
 
 
 def round_from_pb(message: pb.PbTieringRound) -> TieringRound:
     """Return the round of a message."""
     return TieringRound(
-        table_id=message.table_id,
         path=path_from_pb(message.table_path),
-        tiering_epoch=message.tiering_epoch,
         state=_state_from_pb(message.status),
-        lease_id=message.lease_id,
-        attempt_token=message.attempt_token if message.HasField("attempt_token") else None,
-        driver=message.driver,
-        start_time=message.start_time,
-        end_time=message.end_time if message.HasField("end_time") else None,
-        error=message.error if message.HasField("error") else None,
         stats=stats_from_pb(message.stats) if message.HasField("stats") else None,
-        force_finished=message.force_finished,
-        interrupted=message.interrupted,
         origin=origin_from_pb(message.origin) if message.HasField("origin") else None,
-        waiting_since=message.waiting_since if message.HasField("waiting_since") else None,
+        **_ROUND.of_message(message),
     )
 
 
 def origin_to_pb(origin: RoundOrigin) -> pb.PbRoundOrigin:
     """Return the message of where a round was started."""
-    return pb.PbRoundOrigin(
-        dag_id=origin.dag_id,
-        run_id=origin.run_id,
-        task_id=origin.task_id,
-        map_index=origin.map_index,
-        try_number=origin.try_number,
-        spark_application_id=origin.spark_application_id,
-        spark_ui_url=origin.spark_ui_url,
-    )
+    return pb.PbRoundOrigin(**_ORIGIN.of_value(origin))
 
 
 def checked_origin(message: pb.PbRoundOrigin) -> RoundOrigin:
@@ -230,14 +167,8 @@ def checked_origin(message: pb.PbRoundOrigin) -> RoundOrigin:
         FlussTieringError: INVALID_REQUEST if a text is too long or not printable, a number is negative, or the address
             of Spark's user interface is none of the web, or has a login.
     """
-    for field, value in (
-        ("dag_id", message.dag_id),
-        ("run_id", message.run_id),
-        ("task_id", message.task_id),
-        ("spark_application_id", message.spark_application_id),
-        ("spark_ui_url", message.spark_ui_url),
-    ):
-        if value:
+    for field in ("dag_id", "run_id", "task_id", "spark_application_id", "spark_ui_url"):
+        if value := getattr(message, field):
             identifier(message, field, value)
     not_negative(message, "map_index", message.map_index)
     not_negative(message, "try_number", message.try_number)
@@ -252,33 +183,210 @@ def checked_origin(message: pb.PbRoundOrigin) -> RoundOrigin:
 
 def origin_from_pb(message: pb.PbRoundOrigin) -> RoundOrigin:
     """Return where a round was started."""
-    return RoundOrigin(
-        dag_id=message.dag_id,
-        run_id=message.run_id,
-        task_id=message.task_id,
-        map_index=message.map_index if message.HasField("map_index") else None,
-        try_number=message.try_number,
-        spark_application_id=message.spark_application_id,
-        spark_ui_url=message.spark_ui_url,
-    )
+    return RoundOrigin(**_ORIGIN.of_message(message))
+
+
+def rounds_request(path: TablePath | None, lease_id: str | None, limit: int) -> pb.ListTieringRoundsRequest:
+    """Return the request for the last rounds of a table, of a lease or of all tables."""
+    table_path = None if path is None else path_to_pb(path)
+    return pb.ListTieringRoundsRequest(table_path=table_path, lease_id=lease_id, limit=limit)
+
+
+def cancel_request(lease_id: str, attempt_token: int | None, reason: str) -> pb.CancelTieringRequest:
+    """Return the request to fail the running rounds of an attempt. Secrets in the reason are masked."""
+    reason = clean_error(reason, MAX_SENT_ERROR_CHARS)
+    return pb.CancelTieringRequest(lease_id=lease_id, attempt_token=attempt_token, reason=reason)
 
 
 def outcome_to_pb(outcome: LeaseOutcome) -> pb.GetLeaseOutcomeResponse:
     """Return the message of a lease's outcome."""
-    return pb.GetLeaseOutcomeResponse(
-        rounds=[round_to_pb(each) for each in outcome.rounds],
-        cancelled_reason=outcome.cancelled_reason,
-        newest_attempt_token=outcome.newest_attempt_token,
-    )
+    rounds = [round_to_pb(each) for each in outcome.rounds]
+    return pb.GetLeaseOutcomeResponse(rounds=rounds, **_OUTCOME.of_value(outcome))
 
 
 def outcome_from_pb(message: pb.GetLeaseOutcomeResponse) -> LeaseOutcome:
     """Return the lease's outcome of a message."""
-    return LeaseOutcome(
-        rounds=tuple(round_from_pb(each) for each in message.rounds),
-        cancelled_reason=message.cancelled_reason if message.HasField("cancelled_reason") else None,
-        newest_attempt_token=message.newest_attempt_token if message.HasField("newest_attempt_token") else None,
+    return LeaseOutcome(rounds=tuple(map(round_from_pb, message.rounds)), **_OUTCOME.of_message(message))
+
+
+def entry_to_pb(entry: HeartbeatEntry) -> pb.PbHeartbeatReqForTable:
+    """Return the message of a report on one table."""
+    return pb.PbHeartbeatReqForTable(
+        stats=None if entry.stats is None else stats_to_pb(entry.stats), **_ENTRY.of_value(entry)
     )
+
+
+def entry_from_pb(message: pb.PbHeartbeatReqForTable) -> HeartbeatEntry:
+    """Return the report of a message on one table. The sender may leave out `error_message` and `stats`."""
+    return HeartbeatEntry(
+        stats=stats_from_pb(message.stats) if message.HasField("stats") else None, **_ENTRY.of_message(message)
+    )
+
+
+def maintenance_to_pb(report: MaintenanceReport) -> pb.PbLakeMaintenance:
+    """Return the message of a report on maintenance."""
+    return pb.PbLakeMaintenance(**_MAINTENANCE.of_value(report))
+
+
+def maintenance_from_pb(message: pb.PbLakeMaintenance) -> MaintenanceReport:
+    """Return the report of a message on maintenance.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if a number is below 0. Counters only grow.
+    """
+    for field in ("saved_files", "rewritten_bytes", "expired_snapshots", "deleted_files"):
+        not_negative(message, field, getattr(message, field))
+    return MaintenanceReport(**_MAINTENANCE.of_message(message))
+
+
+def answer_to_pb(
+    answer: HeartbeatAnswer,
+    *,
+    tiering: Iterable[HeartbeatEntry],
+    finished: Iterable[HeartbeatEntry],
+    failed: Iterable[HeartbeatEntry],
+) -> pb.LakeTieringHeartbeatResponse:
+    """Return the message of the answer to a heartbeat with these reports.
+
+    It has one part for each report, with an error if the report was refused.
+    """
+    response = pb.LakeTieringHeartbeatResponse(
+        coordinator_epoch=answer.coordinator_epoch,
+        tiering_table_resp=_answers_to_pb(tiering, answer.tiering_errors),
+        finished_table_resp=_answers_to_pb(finished, answer.finished_errors),
+        failed_table_resp=_answers_to_pb(failed, answer.failed_errors),
+    )
+    if answer.claim is not None:
+        response.tiering_table.CopyFrom(
+            pb.PbLakeTieringTable(
+                table_id=answer.claim.table_id,
+                table_path=path_to_pb(answer.claim.path),
+                tiering_epoch=answer.claim.tiering_epoch,
+                executor_token=answer.claim.executor_token,
+            )
+        )
+    return response
+
+
+def answer_from_pb(message: pb.LakeTieringHeartbeatResponse) -> HeartbeatAnswer:
+    """Return the answer to a heartbeat."""
+    claim = None
+    if message.HasField("tiering_table"):
+        table = message.tiering_table
+        path = path_from_pb(table.table_path)
+        claim = Claim(table.table_id, path, table.tiering_epoch, message.coordinator_epoch, table.executor_token)
+    return HeartbeatAnswer(
+        coordinator_epoch=message.coordinator_epoch,
+        claim=claim,
+        tiering_errors=_errors_from_pb(message.tiering_table_resp),
+        finished_errors=_errors_from_pb(message.finished_table_resp),
+        failed_errors=_errors_from_pb(message.failed_table_resp),
+    )
+
+
+def log_end_offsets_to_pb(offsets: Mapping[TableBucket, int]) -> list[pb.PbBucketLogEndOffset]:
+    """Return the messages of log end offsets of one table's buckets."""
+    return [
+        pb.PbBucketLogEndOffset(partition_id=bucket.partition_id, bucket_id=bucket.bucket, log_end_offset=offset)
+        for bucket, offset in offsets.items()
+    ]
+
+
+def log_end_offsets_from_pb(table_id: int, messages: Iterable[pb.PbBucketLogEndOffset]) -> dict[TableBucket, int]:
+    """Return the log end offsets of a table's buckets, without buckets that have nothing in the lake (-1).
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if an offset is below -1 or a bucket is named twice.
+    """
+    offsets: dict[TableBucket, int] = {}
+    for message in messages:
+        bucket = bucket_of_table(table_id, message)
+        if bucket in offsets:
+            raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{bucket} is named twice: expected one log end offset")
+        if message.log_end_offset < -1:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"{bucket}: log end offset {message.log_end_offset}, expected -1 (nothing in the lake) or more",
+            )
+        if message.log_end_offset >= 0:
+            offsets[bucket] = message.log_end_offset
+    return offsets
+
+
+def prepare_request(
+    table: TableInfo, tiering_epoch: int, log_end_offsets: Mapping[TableBucket, int]
+) -> pb.PrepareLakeTableSnapshotRequest:
+    """Return the request to write the offsets file of a lake snapshot that will be registered."""
+    offsets = pb.PbTableOffsets(
+        table_id=table.table_id,
+        table_path=path_to_pb(table.path),
+        bucket_offsets=log_end_offsets_to_pb(log_end_offsets),
+        tiering_epoch=tiering_epoch,
+    )
+    return pb.PrepareLakeTableSnapshotRequest(bucket_offsets=[offsets])
+
+
+def commit_request(  # noqa: PLR0917 - the parts of one record, in the order of the message
+    table: TableInfo,
+    tiering_epoch: int,
+    snapshot_id: int,
+    log_end_offsets: Mapping[TableBucket, int],
+    offsets_path: str,
+    commit_id: str,
+) -> pb.CommitLakeTableSnapshotRequest:
+    """Return the request to register a lake snapshot."""
+    info = pb.PbLakeTableSnapshotInfo(
+        table_id=table.table_id,
+        snapshot_id=snapshot_id,
+        buckets_req=log_end_offsets_to_pb(log_end_offsets),
+        table_path=path_to_pb(table.path),
+        tiering_epoch=tiering_epoch,
+        commit_id=commit_id,
+    )
+    metadata = pb.PbLakeTableSnapshotMetadata(
+        table_id=table.table_id, snapshot_id=snapshot_id, tiered_bucket_offsets_file_path=offsets_path
+    )
+    return pb.CommitLakeTableSnapshotRequest(tables_req=[info], lake_table_snapshot_metadata=[metadata])
+
+
+def lake_snapshot_to_pb(snapshot: LakeSnapshot) -> pb.GetLakeSnapshotResponse:
+    """Return the message of a lake snapshot."""
+    return pb.GetLakeSnapshotResponse(
+        table_id=snapshot.table_id,
+        snapshot_id=snapshot.snapshot_id,
+        bucket_snapshots=[
+            pb.PbLakeSnapshotForBucket(partition_id=bucket.partition_id, bucket_id=bucket.bucket, log_offset=offset)
+            for bucket, offset in snapshot.log_end_offsets.items()
+        ],
+    )
+
+
+def lake_snapshot_from_pb(message: pb.GetLakeSnapshotResponse) -> LakeSnapshot:
+    """Return the lake snapshot of a message."""
+    return LakeSnapshot(
+        table_id=message.table_id,
+        snapshot_id=message.snapshot_id,
+        log_end_offsets={
+            bucket_of_table(message.table_id, bucket): bucket.log_offset
+            for bucket in message.bucket_snapshots
+            if bucket.HasField("log_offset")
+        },
+    )
+
+
+def _answers_to_pb(
+    entries: Iterable[HeartbeatEntry], errors: Mapping[int, FlussTieringError]
+) -> list[pb.PbHeartbeatRespForTable]:
+    return [
+        pb.PbHeartbeatRespForTable(
+            table_id=entry.table_id, error=error_to_pb(errors[entry.table_id]) if entry.table_id in errors else None
+        )
+        for entry in entries
+    ]
+
+
+def _errors_from_pb(answers: Iterable[pb.PbHeartbeatRespForTable]) -> dict[int, FlussTieringError]:
+    return {answer.table_id: error_from_pb(answer.error) for answer in answers if answer.HasField("error")}
 
 
 def _state_from_pb(name: str) -> TieringState:

@@ -12,7 +12,7 @@ from engine_support import ServerThread, new_table
 from fluss_tiering.api.v1 import lake_tiering_pb2
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.client import TieringClient
-from fluss_tiering.client.calls import tiering as calls
+from fluss_tiering.client import tiering_calls as calls
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import ROUND_FORMAT, TieringState
 from fluss_tiering.wire.tables import path_to_pb

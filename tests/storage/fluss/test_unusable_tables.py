@@ -20,7 +20,7 @@ from fluss_tiering.storage.fluss.rpc.client import ParallelCalls
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.table_json import columns_from_json, table_from_json, table_to_json
 from fluss_tiering.storage.fluss.table_cache import ClusterTableCache
-from fluss_tiering.wire.columns import column_from_pb, column_to_pb
+from fluss_tiering.wire.tables import column_from_pb, column_to_pb
 
 GOOD, BAD = TablePath("shop", "good"), TablePath("shop", "bad")
 

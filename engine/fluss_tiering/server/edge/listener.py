@@ -26,7 +26,7 @@ from fluss_tiering.server.edge.methods import METHODS, SERVICES
 from fluss_tiering.server.edge.server_roles import Handler, Role, StartingRole, handler_for
 from fluss_tiering.server.edge.tls import ServerTls
 from fluss_tiering.server.settings.server_settings import ServerSettings
-from fluss_tiering.wire.server_id import named_server_id
+from fluss_tiering.wire.errors import named_server_id
 
 _NAMES: Final = tuple(service.full_name for service in SERVICES)
 

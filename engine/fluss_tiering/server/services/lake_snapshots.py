@@ -8,7 +8,7 @@ from fluss_tiering.server.core.backend_services import LakeService
 from fluss_tiering.server.core.lake.merging import CommitRegistration
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage
-from fluss_tiering.wire import lake as wire
+from fluss_tiering.wire import tiering as wire
 from fluss_tiering.wire.checks import MAX_BUCKET_ENTRIES, bounded, bounded_total, identifier, required
 from fluss_tiering.wire.errors import error_to_pb
 from fluss_tiering.wire.tables import path_from_pb

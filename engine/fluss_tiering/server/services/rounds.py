@@ -18,7 +18,6 @@ from fluss_tiering.server.edge.callers.identity import caller
 from fluss_tiering.server.services.table_lookup import StorageLookup
 from fluss_tiering.wire import tiering as wire
 from fluss_tiering.wire.checks import bounded, identifier, optional_token
-from fluss_tiering.wire.heartbeats import answer_to_pb, entry_from_pb, maintenance_from_pb
 from fluss_tiering.wire.tables import path_from_pb
 
 _TABLES_AT_ONCE: Final = 50
@@ -62,14 +61,16 @@ class RoundCalls:
             requester=requester,
         )
         reports = [
-            maintenance_from_pb(each) for each in bounded(request, "maintained_tables", request.maintained_tables)
+            wire.maintenance_from_pb(each) for each in bounded(request, "maintained_tables", request.maintained_tables)
         ]
         answer = await self._in_turns(heartbeat)
         if reports:
             await self._threads.control(self._tiering.count_maintenance, reports)
         if answer.claim is not None:
             answer = replace(answer, claim=self._with_token(answer.claim))
-        return answer_to_pb(answer, tiering=heartbeat.tiering, finished=heartbeat.finished, failed=heartbeat.failed)
+        return wire.answer_to_pb(
+            answer, tiering=heartbeat.tiering, finished=heartbeat.finished, failed=heartbeat.failed
+        )
 
     async def _in_turns(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         """Apply a heartbeat, some reports in each turn of the control thread, and the request for a table at last.
@@ -128,7 +129,7 @@ class RoundCalls:
 
 
 def _entries(messages: Sequence[pb.PbHeartbeatReqForTable]) -> tuple[HeartbeatEntry, ...]:
-    return tuple(entry_from_pb(each) for each in messages)
+    return tuple(wire.entry_from_pb(each) for each in messages)
 
 
 def _check_format(request: pb.LakeTieringHeartbeatRequest | pb.ClaimTablesRequest) -> None:

@@ -25,11 +25,15 @@ from fluss_tiering.server.edge.callers.identity import Caller, caller
 from fluss_tiering.server.edge.callers.roles import Role
 from fluss_tiering.server.services.pages import Collected, page_size_of, token_of_path
 from fluss_tiering.wire import tables as wire
-from fluss_tiering.wire.bucket_infos import buckets_to_pb, offsets_to_pb
-from fluss_tiering.wire.buckets import bucket_from_pb
+from fluss_tiering.wire.buckets import (
+    bucket_from_pb,
+    buckets_to_pb,
+    kv_snapshot_to_pb,
+    offsets_to_pb,
+    snapshot_ref_from_pb,
+    taken_snapshots_to_pb,
+)
 from fluss_tiering.wire.checks import bounded, not_negative, required
-from fluss_tiering.wire.kv_snapshots import kv_snapshot_to_pb, snapshot_ref_from_pb, taken_snapshots_to_pb
-from fluss_tiering.wire.storage import description_to_pb, health_to_pb
 
 _TABLES_AT_ONCE: Final = 50
 """The number of tables that one call of a storage thread is about, so that other calls come in between."""
@@ -49,13 +53,13 @@ class TablesServicer(GeneratedTablesServicer):
 
     async def DescribeStorage(self, request: pb.DescribeStorageRequest, context: object) -> pb.DescribeStorageResponse:
         """Return which storage the server has."""
-        return description_to_pb(await self._threads.storage(self._storage.describe))
+        return wire.description_to_pb(await self._threads.storage(self._storage.describe))
 
     async def GetClusterHealth(
         self, request: pb.GetClusterHealthRequest, context: object
     ) -> pb.GetClusterHealthResponse:
         """Return the health of the Fluss cluster, if there is one that tells it."""
-        return health_to_pb(await self._threads.storage(self._storage.cluster_health))
+        return wire.health_to_pb(await self._threads.storage(self._storage.cluster_health))
 
     async def CreateTable(self, request: pb.CreateTableRequest, context: object) -> pb.CreateTableResponse:
         """Create a table, and register it for tiering if its options ask for it."""

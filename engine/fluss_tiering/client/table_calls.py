@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from fluss_tiering.api.v1 import tables_pb2 as pb
 from fluss_tiering.client import streams
-from fluss_tiering.client.blocking.connection import Connection
-from fluss_tiering.client.calls import tables
-from fluss_tiering.client.calls.arguments import row_limit, whole_number
-from fluss_tiering.client.calls.call import parts
+from fluss_tiering.client.connection import Connection, parts
 from fluss_tiering.client.failed_call import error_of
-from fluss_tiering.client.scan import TableScan
+from fluss_tiering.client.scan import TableScan, check_range
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
@@ -25,6 +23,8 @@ from fluss_tiering.model.table import (
     TablePath,
     WriteKind,
 )
+from fluss_tiering.wire import buckets as buckets_wire
+from fluss_tiering.wire import tables as wire
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 _SCAN_BATCH_BYTES: Final = 4 << 20
 
 _MAX_BYTES: Final = 2**31 - 1
-"""The largest number of the message's field, of 32 bits."""
+_MAX_ROWS: Final = 2**63 - 1
+"""The largest numbers of the message's fields."""
 
-_TABLES_AT_ONCE: Final = 100
+_TABLES_PER_CALL: Final = 100
 """How many tables a call asks for. The buckets of some thousand could be more than one answer may have."""
 
-_SNAPSHOTS_AT_ONCE: Final = 1000
+_SNAPSHOTS_PER_CALL: Final = 1000
 """How many KV snapshots a call asks for. A cluster is asked for one after the other, and a call has a deadline."""
 
 
@@ -46,7 +47,7 @@ class TableCalls(Connection):
 
     def describe_storage(self) -> StorageDescription:
         """Return which storage the server has, and where its files are."""
-        return self._call(tables.describe_storage())
+        return wire.description_from_pb(self._call(self._stubs.tables.DescribeStorage, pb.DescribeStorageRequest()))
 
     def cluster_health(self) -> ClusterHealth | None:
         """Return the health of the Fluss cluster behind the server.
@@ -56,7 +57,7 @@ class TableCalls(Connection):
         Raises:
             FlussTieringError: INVALID_REQUEST if the cluster refuses to tell it.
         """
-        return self._call(tables.cluster_health())
+        return wire.health_from_pb(self._call(self._stubs.tables.GetClusterHealth, pb.GetClusterHealthRequest()))
 
     def create_table(
         self, path: TablePath, descriptor: TableDescriptor, *, ignore_if_exists: bool = False
@@ -72,7 +73,12 @@ class TableCalls(Connection):
             FlussTieringError: TABLE_ALREADY_EXIST if a table of this name exists; INVALID_TABLE if the definition is
                 invalid.
         """
-        return self._call(tables.create_table(path, descriptor, ignore_if_exists))
+        request = pb.CreateTableRequest(
+            table_path=wire.path_to_pb(path),
+            descriptor=wire.descriptor_to_pb(descriptor),
+            ignore_if_exists=ignore_if_exists,
+        )
+        return wire.table_from_pb(self._call(self._stubs.tables.CreateTable, request).table)
 
     def alter_table(
         self, path: TablePath, set_properties: Mapping[str, str] | None = None, reset_properties: Iterable[str] = ()
@@ -83,7 +89,8 @@ class TableCalls(Connection):
             FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE if a value is invalid or an
                 option cannot be changed.
         """
-        return self._call(tables.alter_table(path, set_properties or {}, reset_properties))
+        request = wire.alteration_to_pb(path, set_properties or {}, reset_properties)
+        return wire.table_from_pb(self._call(self._stubs.tables.AlterTable, request).table)
 
     def drop_table(
         self, path: TablePath, *, ignore_if_not_exists: bool = False, drop_untiered: bool = False
@@ -103,7 +110,10 @@ class TableCalls(Connection):
             FlussTieringError: TABLE_NOT_EXIST if there is no such table, unless `ignore_if_not_exists` is set;
                 INVALID_TIERING_STATE if there are records that are not in the lake, unless `drop_untiered` is set.
         """
-        return self._call(tables.drop_table(path, ignore_if_not_exists, drop_untiered))
+        request = pb.DropTableRequest(
+            table_path=wire.path_to_pb(path), ignore_if_not_exists=ignore_if_not_exists, drop_untiered=drop_untiered
+        )
+        return _dropped_untiered(self._call(self._stubs.tables.DropTable, request))
 
     def drop_partition(
         self,
@@ -130,11 +140,18 @@ class TableCalls(Connection):
                 partition; INVALID_TIERING_STATE if there are records that are not in the lake, unless `drop_untiered`
                 is set.
         """
-        return self._call(tables.drop_partition(path, values, ignore_if_not_exists, drop_untiered))
+        request = pb.DropPartitionRequest(
+            table_path=wire.path_to_pb(path),
+            partition_values=values,
+            ignore_if_not_exists=ignore_if_not_exists,
+            drop_untiered=drop_untiered,
+        )
+        return _dropped_untiered(self._call(self._stubs.tables.DropPartition, request))
 
     def list_tables(self, database: str | None = None) -> list[TableInfo]:
         """Return the tables of a database, or all tables, sorted by path."""
-        return self._list(tables.list_tables(database))
+        pages = self._pages(self._stubs.tables.ListTables, pb.ListTablesRequest(database_name=database or ""))
+        return [wire.table_from_pb(each) for page in pages for each in page.tables]
 
     def get_tables(self, paths: Sequence[TablePath]) -> list[TableInfo]:
         """Return tables by name, in the order of the names.
@@ -142,8 +159,11 @@ class TableCalls(Connection):
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if one of them does not exist. The message names the first such table.
         """
-        answers = [self._call(tables.get_tables(some)) for some in parts(paths, _TABLES_AT_ONCE)]
-        return [table for answer in answers for table in answer]
+        answers = [
+            self._call(self._stubs.tables.GetTables, pb.GetTablesRequest(table_paths=map(wire.path_to_pb, some)))
+            for some in parts(paths, _TABLES_PER_CALL)
+        ]
+        return [wire.table_from_pb(each) for answer in answers for each in answer.tables]
 
     def security_of_executors(self, path: TablePath) -> ClientSecurity:
         """Return the credentials with which executors read a table: a token of their own, and no secret of this client.
@@ -159,7 +179,8 @@ class TableCalls(Connection):
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if there is no such table.
         """
-        return self._call(tables.create_read_token(path))
+        request = pb.CreateReadTokenRequest(table_path=wire.path_to_pb(path))
+        return self._call(self._stubs.tables.CreateReadToken, request).token
 
     def write_rows(
         self, path: TablePath, kind: WriteKind, batches: Iterable[pa.Table | pa.RecordBatch]
@@ -187,8 +208,11 @@ class TableCalls(Connection):
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist.
         """
-        answers = [self._call(tables.list_buckets(some)) for some in parts(paths, _TABLES_AT_ONCE)]
-        return {path: buckets for answer in answers for path, buckets in answer.items()}
+        answers = [
+            self._call(self._stubs.tables.ListBuckets, pb.ListBucketsRequest(table_paths=map(wire.path_to_pb, some)))
+            for some in parts(paths, _TABLES_PER_CALL)
+        ]
+        return dict(buckets_wire.buckets_from_pb(each) for answer in answers for each in answer.tables)
 
     def take_kv_snapshots(
         self, paths: Sequence[TablePath], buckets: Collection[TableBucket] = ()
@@ -204,7 +228,13 @@ class TableCalls(Connection):
             FlussTieringError: TABLE_NOT_EXIST if one of the tables does not exist; TABLE_WITHOUT_PRIMARY_KEY if one of
                 them is a log table.
         """
-        return self._call(tables.take_kv_snapshots(paths, buckets))
+        request = pb.TakeKvSnapshotsRequest(
+            table_paths=map(wire.path_to_pb, paths), buckets=map(buckets_wire.bucket_to_pb, buckets)
+        )
+        return {
+            table.table_id: [buckets_wire.kv_snapshot_from_pb(table.table_id, each) for each in table.snapshots]
+            for table in self._call(self._stubs.tables.TakeKvSnapshots, request).tables
+        }
 
     def kv_snapshot_metadata(self, snapshots: Sequence[tuple[TableBucket, int]]) -> list[KvSnapshot]:
         """Return KV snapshots by bucket and id, in the order of the arguments.
@@ -213,8 +243,17 @@ class TableCalls(Connection):
             FlussTieringError: KV_SNAPSHOT_NOT_EXIST if one of them does not exist. The message names the first such
                 snapshot.
         """
-        answers = [self._call(tables.kv_snapshot_metadata(some)) for some in parts(snapshots, _SNAPSHOTS_AT_ONCE)]
-        return [snapshot for answer in answers for snapshot in answer]
+        found: list[KvSnapshot] = []
+        for some in parts(snapshots, _SNAPSHOTS_PER_CALL):
+            named = [buckets_wire.snapshot_ref_to_pb(*each) for each in some]
+            answer = self._call(
+                self._stubs.tables.GetKvSnapshotMetadata, pb.GetKvSnapshotMetadataRequest(snapshots=named)
+            )
+            found += [
+                buckets_wire.kv_snapshot_from_pb(bucket.table_id, each)
+                for (bucket, _), each in zip(some, answer.snapshots, strict=True)
+            ]
+        return found
 
     def fetch_log(self, bucket: TableBucket, start_offset: int, end_offset: int) -> Iterator[bytes]:
         """Yield the whole log batches that hold the offsets [start_offset, end_offset), in Fluss's log format.
@@ -223,7 +262,9 @@ class TableCalls(Connection):
             FlussTieringError: TABLE_NOT_EXIST if there is no such table; LOG_OFFSET_OUT_OF_RANGE if the log does not
                 have these offsets; CORRUPT_DATA if the stored log is damaged.
         """
-        request = tables.fetch_log(bucket, start_offset, end_offset)
+        request = pb.FetchLogRequest(
+            bucket=buckets_wire.bucket_to_pb(bucket), start_offset=start_offset, end_offset=end_offset
+        )
         with self._errors():
             for response in streams.messages(self._stubs.tables.FetchLog(request), self._timeout):
                 yield response.log_batches
@@ -243,7 +284,9 @@ class TableCalls(Connection):
             FlussTieringError: KV_SNAPSHOT_NOT_EXIST if there is no such snapshot; CORRUPT_DATA if its files are
                 damaged.
         """
-        request = tables.fetch_kv_snapshot(bucket, snapshot_id, from_key, to_key)
+        request = pb.FetchKvSnapshotRequest(
+            bucket=buckets_wire.bucket_to_pb(bucket), snapshot_id=snapshot_id, from_key=from_key, to_key=to_key
+        )
         with self._errors():
             for response in streams.messages(self._stubs.tables.FetchKvSnapshot(request), self._timeout):
                 yield response.arrow_ipc
@@ -280,8 +323,8 @@ class TableCalls(Connection):
                 `kv.scanner.ttl`, the bucket was closed or the cluster lost the scan; UNKNOWN_SCANNER_ID if the server
                 was restarted. The scan must then be started again.
         """
-        row_limit(limit)
-        whole_number("a scan with batch_size_bytes", batch_size_bytes, 1, _MAX_BYTES)
+        check_range("limit", limit, _MAX_ROWS)
+        check_range("batch_size_bytes", batch_size_bytes, _MAX_BYTES)
         if isinstance(table, str):
             table = TablePath.parse(table)
         info = table if isinstance(table, TableInfo) else self.get_tables([table])[0]
@@ -291,7 +334,7 @@ class TableCalls(Connection):
             buckets = [TableBucket(info.table_id, bucket) for bucket in range(info.descriptor.num_buckets)]
         for each in buckets:
             # The server would send the rows of the bucket's own table, and they would be decoded as rows of this one.
-            if not isinstance(each, TableBucket) or each.table_id != info.table_id:
+            if each.table_id != info.table_id:
                 raise FlussTieringError(
                     ErrorCode.INVALID_REQUEST,
                     f"a scan of {info.path}, which has the table id {info.table_id}, with {each}: expected buckets of "
@@ -307,3 +350,7 @@ class TableCalls(Connection):
             columns=columns,
             timeout=self._timeout,
         )
+
+
+def _dropped_untiered(response: pb.DropTableResponse | pb.DropPartitionResponse) -> int | None:
+    return response.dropped_untiered_records if response.HasField("dropped_untiered_records") else None
