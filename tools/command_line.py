@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast, get_args, get_origin
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from fluss_tiering.cli.common import examples
+from fluss_tiering.cli.common.command import examples_of
 from fluss_tiering.cli.main import app
 from markdown_text import table
 
@@ -62,7 +62,7 @@ def _commands(command: TyperGroup | TyperCommand, names: tuple[str, ...]) -> Ite
     usage = " ".join([_PROGRAM, name, "[OPTIONS]", *arguments])
     yield f"\n## {name}\n\n{_text(command)}\n\n```text\n{usage}\n```\n"
     yield _options(command)
-    if shown := examples.of(f"{_PROGRAM} {name}"):
+    if shown := examples_of(f"{_PROGRAM} {name}"):
         yield "\n```bash\n" + "".join(f"{line}\n" for line in shown) + "```\n"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from fluss_tiering.cli.common.examples import EXAMPLES
+from fluss_tiering.cli.common.command import EXAMPLES
 from fluss_tiering.cli.main import app
 from fluss_tiering.client.security import TOKEN_FILE_VARIABLE, VARIABLES
 

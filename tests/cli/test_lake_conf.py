@@ -13,8 +13,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
-from fluss_tiering.cli.lake.duckdb_sql import duckdb_sql
-from fluss_tiering.cli.lake.lake_conf import _pyiceberg, _spark
+from fluss_tiering.cli.lake.lake_conf import _pyiceberg, _spark, duckdb_sql
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath

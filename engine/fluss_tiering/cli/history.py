@@ -12,8 +12,7 @@ from rich.markup import escape
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.output import Heading
-from fluss_tiering.cli.failing import origin_text
-from fluss_tiering.cli.status_view import dropped_line_of
+from fluss_tiering.cli.status_view import dropped_line_of, origin_text
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.tiering import TieringRound, TieringState
 from fluss_tiering.plural import counted

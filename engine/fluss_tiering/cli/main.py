@@ -20,10 +20,10 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from fluss_tiering.cli import class_archive, health, history, leases, put, resume, scan, spark_conf, status, tables
+from fluss_tiering.cli import health, history, leases, put, scan, spark_setup, status, tables
 from fluss_tiering.cli.common import command, extras, output, security
-from fluss_tiering.cli.lake import clean, compact, expire, lake_conf, maintain, repair, tier, verify
-from fluss_tiering.cli.server import adopt, serve, token
+from fluss_tiering.cli.lake import clean, lake_conf, maintain, maintenance, tier, verify
+from fluss_tiering.cli.server import serve, token
 from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
 from fluss_tiering.version import __version__
 
@@ -79,25 +79,25 @@ def _add_group(name: str, group: typer.Typer) -> None:
 
 _add("serve", serve.serve)
 _add("health", health.health)
-_add("adopt", adopt.adopt)
+_add("adopt", serve.adopt)
 _add_group("tables", tables.app)
 _add("put", put.put)
 _add("scan", scan.scan)
 _add("status", status.status)
-_add("resume", resume.resume)
+_add("resume", status.resume)
 _add("history", history.history)
 _add_group("leases", leases.app)
 _add("tier", tier.tier)
 _add("verify", verify.verify)
 _add("maintain", maintain.maintain)
-_add("compact", compact.compact)
-_add("repair", repair.repair)
-_add("expire", expire.expire)
+_add("compact", maintenance.compact)
+_add("repair", maintenance.repair)
+_add("expire", maintenance.expire)
 _add("clean", clean.clean)
-_add("spark-conf", spark_conf.spark_conf)
+_add("spark-conf", spark_setup.spark_conf)
 _add("lake-conf", lake_conf.lake_conf)
 _add_group("token", token.app)
-_add("class-archive", class_archive.class_archive)
+_add("class-archive", spark_setup.class_archive)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""`fluss-tiering status`: the tiering status of each table, and why it is so."""
+"""`fluss-tiering status` and `resume`: the tiering status of each table, and what to do about tables that fail."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import typer
 from rich.markup import escape
 
 from fluss_tiering.cli.common import options, output
-from fluss_tiering.cli.failing import print_failing
 from fluss_tiering.cli.status_view import (
     dropped_line,
     health_line,
     in_order,
     maintenance_line,
+    print_failing,
     print_interruptions,
     print_statuses,
     status_as_json,
@@ -21,7 +21,9 @@ from fluss_tiering.cli.status_view import (
 from fluss_tiering.cli.watch import watch_statuses
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.error_text import harmless
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.plural import counted
 
 _NAMED: Final = 10
@@ -94,3 +96,38 @@ def _health(client: TieringClient) -> str | None:
     except FlussTieringError as error:
         return f"If the server has a Fluss cluster, its health is not known: {escape(harmless(error.message))}"
     return None if health is None else health_line(health)
+
+
+def resume(
+    tables: Annotated[
+        list[TablePath] | None,
+        typer.Argument(parser=TablePath.parse, metavar="DATABASE.TABLE", help="The tables.", show_default=False),
+    ] = None,
+    parked: Annotated[bool, typer.Option("--parked", help="Resume all parked tables.")] = False,
+    server: options.Server = DEFAULT_TARGET,
+) -> None:
+    """Make failed tables Pending at once and reset their count of failures. This also resumes parked tables.
+
+    A table that has not failed stays as it is.
+    """
+    if bool(tables) == parked:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            "name the tables to resume, or use --parked to resume all parked tables, but not both",
+        )
+    with TieringClient(server) as client:
+        paths = tables or [status.path for status in client.list_tiering_statuses() if status.parked]
+        answers = client.resume_tables(paths) if paths else []
+    if not paths:
+        output.print_sentence("No table is parked.")
+    refused = None
+    for path, answer in zip(paths, answers, strict=True):
+        if isinstance(answer, FlussTieringError):
+            refused = answer
+            output.print_errors([(str(path), answer.message)])
+        elif answer.state is TieringState.PENDING:
+            output.print_sentence(f"{path} is Pending.")
+        else:
+            output.print_sentence(f"{path} has not failed: it is {answer.state}.")
+    if refused is not None:
+        raise typer.Exit(1)

@@ -11,8 +11,7 @@ from urllib.parse import quote
 import typer
 
 from fluss_tiering.cli.common import options, output
-from fluss_tiering.cli.lake.duckdb_sql import duckdb_sql
-from fluss_tiering.cli.lake.lake_place import SQLITE, metadata_file
+from fluss_tiering.cli.lake.lake_place import METADATA_QUERY, SQLITE, metadata_file
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.lake.names import catalog_name
 from fluss_tiering.model.error_text import MASK, is_hidden
@@ -150,3 +149,90 @@ def _pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
 
 def _yaml(text: str) -> str:
     return text if re.fullmatch(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*", text) else "'" + text.replace("'", "''") + "'"
+
+
+_SECRET_NAME: Final = "fluss_lake_secret"  # noqa: S105 - a name and no secret
+
+
+def duckdb_sql(table: TableInfo) -> str:
+    """Return statements of DuckDB after which a query finds the lake table of a table by its name.
+
+    DuckDB loads its extensions `iceberg` and `httpfs` by itself, and downloads them at their first use. Statements that
+    install them would fail on a machine without the internet, also if the extensions were loaded from files before.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if DuckDB has no way to read the catalog. The message says how to find the
+            metadata file, with which DuckDB reads any lake table.
+    """
+    properties = table.lake_catalog_properties
+    if properties.get("type") == "rest":
+        return "\n".join(_rest_catalog_sql(catalog_name(properties), properties, table))
+    path = table.lake_path
+    file = metadata_file(table)
+    if file is None:
+        query = METADATA_QUERY.format(
+            catalog=_sql_text(catalog_name(properties)), database=_sql_text(path.database), table=_sql_text(path.table)
+        )
+        asked = f"; ask its database: {query}" if properties.get("type") == "jdbc" else ""
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"DuckDB cannot read the lake catalog of type {properties.get('type')!r} at {properties.get('uri')!r}: "
+            "expected a REST catalog, or a SQLite file that this command can read. iceberg_scan of DuckDB reads "
+            f"any lake table by its newest metadata file{asked}",
+        )
+    schema, name = _sql_name(path.database), _sql_name(path.table)
+    return "\n".join(
+        (
+            f"CREATE SCHEMA IF NOT EXISTS {schema};",
+            f"CREATE OR REPLACE VIEW {schema}.{name} AS FROM iceberg_scan({_sql_text(_local_path(file))});",
+        )
+    )
+
+
+def _rest_catalog_sql(name: str, properties: Mapping[str, str], table: TableInfo) -> list[str]:
+    options = ["TYPE iceberg", f"ENDPOINT {_sql_text(properties.get('uri', '').rstrip('/'))}"]
+    lines: list[str] = []
+    secret = _secret(properties)
+    if secret:
+        lines.append(f"CREATE OR REPLACE SECRET {_SECRET_NAME} ({', '.join(['TYPE iceberg', *secret])});")
+        options.append(f"SECRET {_SECRET_NAME}")
+    else:
+        options.append("AUTHORIZATION_TYPE 'none'")
+    warehouse = _sql_text(properties.get("warehouse", ""))
+    names = (name, table.lake_path.database, table.lake_path.table)
+    return [
+        *lines,
+        f"ATTACH {warehouse} AS {_sql_name(name)} ({', '.join(options)});",
+        f"-- The table is {'.'.join(map(_sql_name, names))} now.",
+    ]
+
+
+def _secret(properties: Mapping[str, str]) -> list[str]:
+    """Return what DuckDB's secret holds in place of the properties of Iceberg; empty if there is no credential."""
+    if token := properties.get("token"):
+        return [f"TOKEN {_sql_text(token)}"]
+    credential = properties.get("credential")
+    if not credential:
+        return []
+    # As in Iceberg, a credential without a colon is a secret without an id.
+    client, colon, secret = credential.rpartition(":")
+    server = properties.get("oauth2-server-uri", f"{properties.get('uri', '').rstrip('/')}/v1/oauth/tokens")
+    found = [f"CLIENT_SECRET {_sql_text(secret)}", f"OAUTH2_SERVER_URI {_sql_text(server)}"]
+    if colon:
+        found.insert(0, f"CLIENT_ID {_sql_text(client)}")
+    if scope := properties.get("scope"):
+        found.append(f"OAUTH2_SCOPE {_sql_text(scope)}")
+    return found
+
+
+def _local_path(location: str) -> str:
+    """Return a location as DuckDB takes it, which reads local files by their paths."""
+    return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location
+
+
+def _sql_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _sql_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.common.options import with_options
 from fluss_tiering.cli.common.output import Heading
-from fluss_tiering.cli.lake.derived_options import with_options
-from fluss_tiering.cli.lake.kept_snapshots import print_kept
+from fluss_tiering.cli.lake.maintenance import print_kept
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import FlussTieringError

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.common.options import with_options
 from fluss_tiering.cli.common.output import Heading
-from fluss_tiering.cli.lake.derived_options import with_options
 from fluss_tiering.cli.lake.maintain import maintenance_as_json
 from fluss_tiering.cli.lake.spark_session import starting
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fluss_tiering.cli.common import options, output
+from fluss_tiering.cli.common.options import with_options
 from fluss_tiering.cli.common.output import Heading
-from fluss_tiering.cli.lake.derived_options import with_options
 from fluss_tiering.cli.lake.spark_session import spark_session
 from fluss_tiering.cli.status_view import dropped_line_of
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
