@@ -23,7 +23,7 @@ from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, KvSnapshotLease, TieringRound
 from fluss_tiering.server.edge.callers.roles import Grant
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
-from fluss_tiering.server.services import reads
+from fluss_tiering.server.services import kv_snapshot_leases
 
 PATHS = [TablePath(database, name) for database in ("a", "ab", "b") for name in ("t", "t1", "t2", "s", "u_1")]
 CHOICES = [f"{database}.{name}" for database in ("a", "a*", "b", "*") for name in ("*", "t*", "*1", "s", "u_*")]
@@ -196,7 +196,7 @@ def test_a_list_of_all_leases_goes_on_after_hidden_ones(
     patterns: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reads, "_LEASES_AT_ONCE", 1)
+    monkeypatch.setattr(kv_snapshot_leases, "_LEASES_AT_ONCE", 1)
     request = kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest()
     heard = ask(channel, method("ListKvSnapshotLeases"), tokens[1][",".join(patterns)], request)
     answer = kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse.FromString(b"".join(heard.responses))

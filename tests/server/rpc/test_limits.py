@@ -20,7 +20,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
 from fluss_tiering.server.edge.methods import METHODS
-from fluss_tiering.server.services import pages, rounds
+from fluss_tiering.server.services import lake_tiering, pages
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.wire import leases as leases_wire
 from fluss_tiering.wire.checks import MAX_ENTRIES
@@ -168,7 +168,7 @@ def test_calls_beyond_the_limit_are_told_to_come_again(channel: grpc.Channel, se
 def test_a_heartbeat_with_many_reports_is_applied_in_turns(  # D5, D8, S7
     server: ServerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "_TABLES_AT_ONCE", 2)
+    monkeypatch.setattr(lake_tiering, "_TABLES_AT_ONCE", 2)
     lease_id = f"lease of {new_path()}"
     with TieringClient(server.target) as client:
         tables = [client.create_table(new_path(), descriptor(freshness="1h")) for _ in range(9)]

@@ -17,7 +17,7 @@ from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
 from fluss_tiering.client import TieringClient, connection, lease_latest_snapshots
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
-from fluss_tiering.server.services import reads
+from fluss_tiering.server.services import lake_tiering
 from fluss_tiering.wire.tables import path_to_pb
 from needs import needs
 
@@ -148,22 +148,22 @@ def test_the_server_looks_at_some_tables_at_a_time(  # D5
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    original = reads.TieringReads._rounds
+    original = lake_tiering.LakeTieringServicer._rounds
 
     async def look(*arguments: Any) -> Any:
         page = await original(*arguments)
         looks.append(len({each.table_id for each in page.rounds}))
         return page
 
-    monkeypatch.setattr(reads.TieringReads, "_rounds", look)
-    monkeypatch.setattr(reads, "_TABLES_AT_ONCE", 4)
+    monkeypatch.setattr(lake_tiering.LakeTieringServicer, "_rounds", look)
+    monkeypatch.setattr(lake_tiering, "_TABLES_AT_ONCE", 4)
     with TieringClient(target) as client:
         assert len(client.list_tiering_rounds(limit=1)) == len(PATHS)
         assert len(looks) >= len(PATHS) // 4
         assert max(looks) == 4
         looks.clear()
         # More rounds of each table are fewer tables at a time.
-        monkeypatch.setattr(reads, "_ROUNDS_AT_ONCE", 6)
+        monkeypatch.setattr(lake_tiering, "_ROUNDS_AT_ONCE", 6)
         client.list_tiering_rounds(limit=3)
         assert max(looks) == 2
         assert {each.path for each in client.lease_outcome("odd").rounds} == set(PATHS[1::2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import grpc
@@ -21,7 +22,7 @@ from fluss_tiering.server.edge.callers.authentication import (
 from fluss_tiering.server.edge.callers.identity import Caller, Identity, set_caller
 from fluss_tiering.server.edge.callers.roles import Role
 from fluss_tiering.server.edge.callers.tokens import public_id
-from fluss_tiering.server.edge.handlers import wrapped
+from fluss_tiering.server.edge.handlers import Passage, surrounded
 from fluss_tiering.server.edge.methods import OPEN_TO_EXECUTORS, REQUIRED_ROLES
 from fluss_tiering.wire.errors import status_of_error, trailing_metadata_of_error
 
@@ -46,24 +47,15 @@ class CallAccess:
     def wrap(self, handler: Handler, method: str) -> Handler:
         """Return a handler that refuses who may not make the call."""
 
-        def unary(behaviour: Behaviour) -> Behaviour:
-            async def handle(requests: Any, context: Context) -> object:  # noqa: ANN401 - one or many
-                await self._admit(method, requests, context)
-                return await behaviour(requests, context)
+        @asynccontextmanager
+        async def around(passage: Passage, context: Context) -> AsyncIterator[None]:
+            found = await self._admit(method, passage.requests, context)
+            if handler.request_streaming:
+                passage.requests = _while_valid(passage.requests, found)
+            passage.on_response = lambda _: _check_valid(found)
+            yield
 
-            return handle
-
-        def streaming(behaviour: Behaviour) -> Behaviour:
-            async def handle(requests: Any, context: Context) -> AsyncIterator[object]:  # noqa: ANN401 - one or many
-                caller = await self._admit(method, requests, context)
-                allowed = _while_valid(requests, caller) if handler.request_streaming else requests
-                async for response in behaviour(allowed, context):
-                    _check_valid(caller)
-                    yield response
-
-            return handle
-
-        return wrapped(handler, unary, streaming)
+        return surrounded(handler, around)
 
     async def _admit(self, method: str, requests: object, context: Context) -> Authenticated:
         try:

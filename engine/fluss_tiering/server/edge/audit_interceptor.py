@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -14,14 +15,14 @@ from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.server.edge.audit_log import RefusedCalls
 from fluss_tiering.server.edge.call_notes import CallNotes, host_of, request_id_metadata, set_call
 from fluss_tiering.server.edge.callers.roles import Role
-from fluss_tiering.server.edge.handlers import status_of_call, wrapped
+from fluss_tiering.server.edge.handlers import Passage, status_of_call, surrounded
 from fluss_tiering.server.edge.interceptor import OwnServicesInterceptor
 from fluss_tiering.server.edge.methods import METHODS, REQUIRED_ROLES, cut_name
 from fluss_tiering.wire.errors import status_of
 
 if TYPE_CHECKING:
     from fluss_tiering.server.edge.audit_log import AuditLog
-    from fluss_tiering.server.edge.handlers import Behaviour, Context, Handler
+    from fluss_tiering.server.edge.handlers import Context, Handler
 
 _MAX_DECODED_BYTES: Final = 1 << 16
 """The size up to which the request of a refused caller is decoded, so that the line says which table it was about."""
@@ -52,46 +53,26 @@ class AuditInterceptor(OwnServicesInterceptor):
         described = METHODS[method]
         is_stream = described.client_streaming or described.server_streaming
 
-        def unary(behaviour: Behaviour) -> Behaviour:
-            async def handle(request: object, context: Context) -> object:
-                call = _begin(method, context)
-                failed: BaseException | None = None
-                try:
-                    return await behaviour(request, context)
-                except BaseException as error:
-                    failed = error
-                    raise
-                finally:
-                    if self._log is not None:
-                        _name_unread(call, method)
-                        self._write(self._log, call, "call", status_of_call(context, failed), always=always)
+        @asynccontextmanager
+        async def around(passage: Passage, context: Context) -> AsyncIterator[None]:
+            call, log = _begin(method, context), self._log
+            passage.on_response = call.note_response
+            if log is not None and is_stream:
+                call.on_first_request = lambda: self._write(log, call, "begin", _ADMITTED, always=always)
+            failed: BaseException | None = None
+            try:
+                yield
+            except BaseException as error:
+                failed = error
+                raise
+            finally:
+                if log is not None:
+                    _name_unread(call, method)
+                    refused = failed is not None and call.on_first_request is not None
+                    event = "call" if not is_stream else "begin" if refused else "end"
+                    self._write(log, call, event, status_of_call(context, failed), always=always)
 
-            return handle
-
-        def streaming(behaviour: Behaviour) -> Behaviour:
-            async def handle(requests: Any, context: Context) -> AsyncIterator[object]:  # noqa: ANN401 - one or many
-                call = _begin(method, context)
-                log = self._log
-                if log is not None and is_stream:
-                    call.on_first_request = lambda: self._write(log, call, "begin", _ADMITTED, always=always)
-                failed: BaseException | None = None
-                try:
-                    async for response in behaviour(requests, context):
-                        call.note_response(response)
-                        yield response
-                except BaseException as error:
-                    failed = error
-                    raise
-                finally:
-                    if log is not None:
-                        _name_unread(call, method)
-                        refused = failed is not None and call.on_first_request is not None
-                        event = "call" if not is_stream else "begin" if refused else "end"
-                        self._write(log, call, event, status_of_call(context, failed), always=always)
-
-            return handle
-
-        return wrapped(handler, unary, streaming)
+        return surrounded(handler, around)
 
     def _write(self, log: AuditLog, call: CallNotes, event: str, outcome: str, *, always: bool) -> None:
         refused = _is_refused(call)

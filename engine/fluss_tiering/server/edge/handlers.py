@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import grpc
@@ -47,6 +49,48 @@ def wrapped(
         behaviour = streaming(cast("Behaviour", handler.unary_stream))
         return grpc.unary_stream_rpc_method_handler(behaviour, *coders)
     return grpc.unary_unary_rpc_method_handler(unary(cast("Behaviour", handler.unary_unary)), *coders)
+
+
+@dataclass(slots=True)
+class Passage:
+    """What passes through a handler that is surrounded.
+
+    Attributes:
+        requests: The request; an iterator if there may be many.
+        on_response: Called with each response of a stream before it is sent.
+    """
+
+    requests: Any
+    on_response: Callable[[object], None] = lambda _: None
+
+
+def surrounded(handler: Handler, around: Callable[[Passage, Context], AbstractAsyncContextManager[None]]) -> Handler:
+    """Return a handler whose calls run in a block.
+
+    Args:
+        handler: The handler.
+        around: Returns the block. It may replace what passes through, and sees the error of a call that fails.
+    """
+
+    def unary(behaviour: Behaviour) -> Behaviour:
+        async def handle(requests: object, context: Context) -> object:
+            passage = Passage(requests)
+            async with around(passage, context):
+                return await behaviour(passage.requests, context)
+
+        return handle
+
+    def streaming(behaviour: Behaviour) -> Behaviour:
+        async def handle(requests: object, context: Context) -> AsyncIterator[object]:
+            passage = Passage(requests)
+            async with around(passage, context):
+                async for response in behaviour(passage.requests, context):
+                    passage.on_response(response)
+                    yield response
+
+        return handle
+
+    return wrapped(handler, unary, streaming)
 
 
 def decoded(decode: Callable[[bytes], Any], message: bytes, method: str) -> Any:  # noqa: ANN401 - the message of the method

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -13,7 +14,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.edge.access import CallAccess
 from fluss_tiering.server.edge.call_notes import present_call
 from fluss_tiering.server.edge.failed_calls import FailedCalls
-from fluss_tiering.server.edge.handlers import decoded, wrapped
+from fluss_tiering.server.edge.handlers import Passage, decoded, surrounded, wrapped
 from fluss_tiering.server.edge.limits import CallLimits
 
 _OURS: Final = "/fluss_tiering."
@@ -70,13 +71,21 @@ class ErrorInterceptor(OwnServicesInterceptor):
         handler = self._access.wrap(self._limits.wrap(_decoding(handler, method, self._limits)), method)
         # The check belongs to the call, which goes on with the role that it began with.
         check = _unchecked if method in _CHECKS_ITSELF else self._present_check()
-        if handler.request_streaming:
-            handler = wrapped(handler, lambda unary: unary, lambda stream: _checked(stream, check))
-        return wrapped(
-            handler,
-            lambda unary: _unary(unary, method, check, self._failed),
-            lambda stream: _streaming(stream, method, check, self._failed),
-        )
+
+        @asynccontextmanager
+        async def around(passage: Passage, context: Context) -> AsyncIterator[None]:
+            if handler.request_streaming:
+                passage.requests = _checked(passage.requests, check)
+            passage.on_response = lambda _: check()
+            try:
+                check()
+                yield
+            except grpc.aio.AbortError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the answer must not show an unexpected error
+                await self._failed.abort(context, method, _cause(error, check))
+
+        return surrounded(handler, around)
 
 
 def _unchecked() -> None:
@@ -116,19 +125,6 @@ def _decoding(handler: Handler, method: str, limits: CallLimits) -> Handler:
     )
 
 
-def _unary(behaviour: Behaviour, method: str, check: Callable[[], None], failed: FailedCalls) -> Behaviour:
-    async def handle(request: object, context: Context) -> object:
-        try:
-            check()
-            return await behaviour(request, context)
-        except grpc.aio.AbortError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the answer must not show an unexpected error
-            await failed.abort(context, method, _cause(error, check))
-
-    return handle
-
-
 def _cause(error: Exception, check: Callable[[], None]) -> Exception:
     """Return why a call failed: it is the role of the server, if the check fails too."""
     if isinstance(error, FlussTieringError) and error.code is ErrorCode.UNAVAILABLE:
@@ -140,25 +136,7 @@ def _cause(error: Exception, check: Callable[[], None]) -> Exception:
     return error
 
 
-def _streaming(behaviour: Behaviour, method: str, check: Callable[[], None], failed: FailedCalls) -> Behaviour:
-    async def handle(request: object, context: Context) -> AsyncIterator[object]:
-        try:
-            check()
-            async for response in behaviour(request, context):
-                check()
-                yield response
-        except grpc.aio.AbortError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the answer must not show an unexpected error
-            await failed.abort(context, method, _cause(error, check))
-
-    return handle
-
-
-def _checked(behaviour: Behaviour, check: Callable[[], None]) -> Behaviour:
-    async def requests_of(requests: AsyncIterator[object]) -> AsyncIterator[object]:
-        async for request in requests:
-            check()
-            yield request
-
-    return lambda requests, context: behaviour(requests_of(requests), context)
+async def _checked(requests: AsyncIterator[object], check: Callable[[], None]) -> AsyncIterator[object]:
+    async for request in requests:
+        check()
+        yield request

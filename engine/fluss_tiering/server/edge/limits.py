@@ -5,16 +5,16 @@ Floods, slow readers and callers that take more than their share are left to a p
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError, ThrottledError
-from fluss_tiering.server.edge.handlers import wrapped
+from fluss_tiering.server.edge.handlers import Passage, surrounded
 
 if TYPE_CHECKING:
-    from fluss_tiering.server.edge.handlers import Behaviour, Context, Handler
+    from fluss_tiering.server.edge.handlers import Context, Handler
 
 _ROWS: Final = "/fluss_tiering.v1.Tables/WriteRows"
 """The method whose requests carry rows, which are not converted one by one."""
@@ -43,23 +43,7 @@ class CallLimits:
 
     def wrap(self, handler: Handler) -> Handler:
         """Return a handler that counts its calls as long as they run, and refuses those of which there are too many."""
-
-        def unary(behaviour: Behaviour) -> Behaviour:
-            async def handle(request: object, context: Context) -> object:
-                with self._counted():
-                    return await behaviour(request, context)
-
-            return handle
-
-        def streaming(behaviour: Behaviour) -> Behaviour:
-            async def handle(request: object, context: Context) -> AsyncIterator[object]:
-                with self._counted():
-                    async for response in behaviour(request, context):
-                        yield response
-
-            return handle
-
-        return wrapped(handler, unary, streaming)
+        return surrounded(handler, self._counted)
 
     def check_size(self, message: bytes, method: str) -> None:
         """Check the size of a request before it is decoded.
@@ -79,8 +63,9 @@ class CallLimits:
                 "send several smaller requests",
             )
 
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def _counted(self, passage: Passage, context: Context) -> AsyncIterator[None]:
+        del passage, context
         if self._running >= self.concurrent_calls:
             raise ThrottledError(
                 f"the server answers {self._running} calls, and max-concurrent-calls allows no more: try again later",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import sqlalchemy as sa
 import structlog
@@ -74,22 +74,6 @@ _TOKEN_BITS: Final = 62
 logger = structlog.get_logger(__name__)
 
 
-class LeaderRow(Protocol):
-    """The part of an `Election` that a leadership needs."""
-
-    def acquire(self) -> int | None:
-        """Become the leader if there is none. Return the new generation, or None."""
-        ...
-
-    def renew(self, generation: int) -> int | None:
-        """Stay the leader. Return the token of the last transaction, or None if another server took over."""
-        ...
-
-    def resign(self, generation: int) -> None:
-        """Give up the leadership."""
-        ...
-
-
 class Leadership:
     """One server's leadership, which it takes and renews in the leader's row.
 
@@ -107,7 +91,7 @@ class Leadership:
         tokens: The tokens of the transactions that this server committed since it took over.
     """
 
-    def __init__(self, row: LeaderRow, lease_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, row: election.Election, lease_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._row = row
         self._lease_s = lease_s
         self._monotonic = monotonic

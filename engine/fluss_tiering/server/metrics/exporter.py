@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import ssl
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,8 +32,7 @@ _CLIENT_S: Final = 30.0
 """How long a client may keep the server waiting, in seconds."""
 
 _CONNECTIONS: Final = 64
-_CONNECTIONS_OF_ONE: Final = 16
-"""The number of connections that are open, in all and from one address. Each has a thread."""
+"""The largest number of connections that are answered at once. Each has a thread. Further ones are closed."""
 
 _POLL_S: Final = 0.05
 """How often the HTTP server looks whether it is to stop, in seconds."""
@@ -116,20 +113,6 @@ class _Scrapes:
         return found.result(_CLIENT_S)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scraper:
-    """The address of a client, its connection, and when it was opened."""
-
-    host: str
-    connection: socket.socket
-    since: float
-
-    def end(self) -> None:
-        """End the connection. Its thread closes it then."""
-        with contextlib.suppress(OSError), self.connection:
-            self.connection.shutdown(socket.SHUT_RDWR)
-
-
 class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_port = False
@@ -137,36 +120,24 @@ class _HttpServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], scrapes: _Scrapes) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.scrapes = scrapes
-        self._open: dict[socket.socket, _Scraper] = {}
-        self._lock = threading.Lock()
+        self._free = threading.Semaphore(_CONNECTIONS)
         super().__init__(address, _Handler)
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        """Answer a connection. If its address, or all together, have too many, the oldest of these is closed."""
-        connection, host = cast("socket.socket", request), str(cast("tuple[object, ...]", client_address)[0])
-        with self._lock:
-            of_one = [each for each, scraper in self._open.items() if scraper.host == host]
-            if len(of_one) >= _CONNECTIONS_OF_ONE:
-                self._open.pop(of_one[0]).end()
-            elif len(self._open) >= _CONNECTIONS:
-                self._open.pop(next(iter(self._open))).end()
-            # Of its own, because TLS takes the descriptor of the connection.
-            self._open[connection] = _Scraper(host, connection.dup(), time.monotonic())
-        super().process_request(request, client_address)
+        """Answer a connection, or close it if too many are being answered."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
 
-    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        """Close a connection that was answered."""
-        with self._lock:
-            if scraper := self._open.pop(cast("socket.socket", request), None):
-                scraper.connection.close()
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        """Close connections that last too long, because their clients send or take a byte now and then."""
-        with self._lock:
-            for connection, scraper in list(self._open.items()):
-                if time.monotonic() - scraper.since > _CLIENT_S:
-                    self._open.pop(connection).end()
+    def process_request_thread(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
+        """Answer a connection in its own thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         """Answer a connection in its own thread, where a client that is slow with TLS holds nobody up."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from fluss_tiering.server.edge.handlers import status_of_call, wrapped
+from fluss_tiering.server.edge.handlers import status_of_call, surrounded
 from fluss_tiering.server.edge.interceptor import OwnServicesInterceptor
 
 if TYPE_CHECKING:
-    from fluss_tiering.server.edge.handlers import Behaviour, Context, Handler
+    from fluss_tiering.server.edge.handlers import Context, Handler
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -38,25 +38,11 @@ class RpcMetrics(OwnServicesInterceptor):
     def wrap(self, handler: Handler, method: str) -> Handler:
         """Return a handler whose calls are measured."""
         name = method.rpartition("/")[2]
-        return wrapped(handler, lambda unary: self._unary(unary, name), lambda stream: self._stream(stream, name))
+        timed = not handler.response_streaming
+        return surrounded(handler, lambda _, context: self._measured(context, name, timed=timed))
 
-    def _unary(self, behaviour: Behaviour, method: str) -> Behaviour:
-        async def handle(request: object, context: Context) -> object:
-            with self._measured(context, method, timed=True):
-                return await cast("Awaitable[object]", behaviour(request, context))
-
-        return handle
-
-    def _stream(self, behaviour: Behaviour, method: str) -> Behaviour:
-        async def handle(request: object, context: Context) -> AsyncIterator[object]:
-            with self._measured(context, method, timed=False):
-                async for response in behaviour(request, context):
-                    yield response
-
-        return handle
-
-    @contextmanager
-    def _measured(self, context: Any, method: str, *, timed: bool) -> Iterator[None]:  # noqa: ANN401 - see Context
+    @asynccontextmanager
+    async def _measured(self, context: Context, method: str, *, timed: bool) -> AsyncIterator[None]:
         started = time.perf_counter()
         self._in_flight.inc()
         failed: BaseException | None = None

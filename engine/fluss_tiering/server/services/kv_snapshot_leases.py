@@ -4,18 +4,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as pb
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesServicer
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.tiering import KvSnapshotLease
 from fluss_tiering.server.components import ServerComponents
-from fluss_tiering.server.services.reads import LeaseReads
+from fluss_tiering.server.services.pages import Collected, page_size_of
 from fluss_tiering.server.services.table_access import TableAccess
 from fluss_tiering.wire import leases as wire
 from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.checks import bounded, bounded_total, identifier, optional_token
 
+_LEASES_AT_ONCE: Final = 500
+_SNAPSHOTS_AT_ONCE: Final = 10_000
 _MAX_DURATION_MS: Final = 30 * 24 * 60 * 60 * 1000
 
 
@@ -23,8 +27,10 @@ class LeasesServicer(KvSnapshotLeasesServicer):
     """KV snapshot leases over gRPC."""
 
     def __init__(self, components: ServerComponents, access: TableAccess) -> None:
+        self._threads = components.threads
         self._leases = components.backend.leases
-        self._reads = LeaseReads(components.threads, components.managers.leases, access)
+        self._manager = components.managers.leases
+        self._access = access
 
     async def AcquireKvSnapshotLease(
         self, request: pb.AcquireKvSnapshotLeaseRequest, context: object
@@ -73,7 +79,24 @@ class LeasesServicer(KvSnapshotLeasesServicer):
         self, request: pb.ListKvSnapshotLeasesRequest, context: object
     ) -> bytes:
         """Return the lease of an id, or all leases, as a serialized ListKvSnapshotLeasesResponse."""
-        return await self._reads.list_leases(request)
+        size, after = page_size_of(request), request.page_token
+        if request.lease_id:
+            found = await self._threads.control(self._manager.leases, request.lease_id)
+            return await self._threads.storage(_leases_to_bytes, found)
+        collected = Collected("ListKvSnapshotLeases")
+        count = 0
+        while True:
+            at_once = min(_LEASES_AT_ONCE, size - count if size else _LEASES_AT_ONCE)
+            page = await self._threads.control(self._manager.page, after, at_once, _SNAPSHOTS_AT_ONCE)
+            if not page:
+                return collected.joined()
+            leases = await self._access.visible_leases(page)
+            # In a thread, because a lease may pin a hundred thousand snapshots.
+            collected.add((page[0].lease_id,), await self._threads.storage(_leases_to_bytes, leases))
+            after, count = page[-1].lease_id, count + len(leases)
+            if size and count == size:
+                end = pb.ListKvSnapshotLeasesResponse(next_page_token=after)
+                return collected.joined() + end.SerializeToString()
 
 
 def _duration(lease_id: str, duration_ms: int) -> int:
@@ -83,3 +106,8 @@ def _duration(lease_id: str, duration_ms: int) -> int:
             f"lease {lease_id}: duration {duration_ms} ms, expected 1 ms to 30 days ({_MAX_DURATION_MS} ms)",
         )
     return duration_ms
+
+
+def _leases_to_bytes(leases: Sequence[KvSnapshotLease]) -> bytes:
+    messages = [wire.lease_to_pb(lease) for lease in leases]
+    return pb.ListKvSnapshotLeasesResponse(leases=messages).SerializeToString()

@@ -7,6 +7,7 @@ have rounds under it. A lease or an id that nobody knows is left to the services
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,11 +18,11 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import KvSnapshotLease
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.edge.callers.identity import Caller, TableScope, caller
-from fluss_tiering.server.edge.handlers import wrapped
+from fluss_tiering.server.edge.handlers import Passage, surrounded
 from fluss_tiering.server.edge.methods import Kind, names_in
 
 if TYPE_CHECKING:
-    from fluss_tiering.server.edge.handlers import Behaviour, Context, Handler
+    from fluss_tiering.server.edge.handlers import Context, Handler
 
 _TABLES_AT_ONCE: Final = 50
 
@@ -47,25 +48,16 @@ class TableAccess:
                 await self.require(request, method)
                 yield request
 
-        def unary(behaviour: Behaviour) -> Behaviour:
-            async def handle(request: Message, context: Context) -> object:
-                await self.require(request, method)
-                return await behaviour(request, context)
+        @asynccontextmanager
+        async def around(passage: Passage, context: Context) -> AsyncIterator[None]:
+            del context
+            if handler.request_streaming:
+                passage.requests = looked_at(passage.requests)
+            else:
+                await self.require(passage.requests, method)
+            yield
 
-            return handle
-
-        def streaming(behaviour: Behaviour) -> Behaviour:
-            async def handle(requests: Any, context: Context) -> AsyncIterator[object]:  # noqa: ANN401 - one or many
-                if handler.request_streaming:
-                    requests = looked_at(requests)
-                else:
-                    await self.require(requests, method)
-                async for response in behaviour(requests, context):
-                    yield response
-
-            return handle
-
-        return wrapped(handler, unary, streaming)
+        return surrounded(handler, around)
 
     async def require(self, request: Message, method: str) -> None:
         """Check that the caller may make a call about all that a request names.
