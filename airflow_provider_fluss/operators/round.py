@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_fluss.assets.events import record_lake_assets
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import ONE_TASK_KEY
 from airflow_provider_fluss.lineage import LeaseLineage
 from airflow_provider_fluss.operators.lease import acquire_lease
-from airflow_provider_fluss.operators.tiering import CANCEL_TIMEOUT_SECONDS, FlussTieringSparkOperator
+from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
+from airflow_provider_fluss.operators.tiering_attempt import TieringAttempt
 from airflow_provider_fluss.outage_timer import OutageTimer
 from airflow_provider_fluss.outcome import Judgement, Verdict, fail_if_ended, judge
-from airflow_provider_fluss.release import release_lease
 from airflow_provider_fluss.submit_task import SubmitState
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS
@@ -88,10 +88,10 @@ class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
             super().execute(context)
             judgement = self._wait()
         except Exception as error:
-            if not self._killed and (self._is_last_try or isinstance(error, AirflowFailException)):
-                self._cancel(f"task {self.task_id} failed: {error}")
+            if self._attempt is not None:
+                self._attempt.leave(error)
             raise
-        self._cancel(f"task {self.task_id} has ended")
+        self._held().cancel(f"task {self.task_id} has ended")
         rounds = list(judgement.rounds)
         if context.get("outlets"):
             record_lake_assets(context, rounds, FlussHook(self.fluss_conn_id).get_address())
@@ -99,7 +99,7 @@ class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
 
     def _wait(self) -> Judgement:
         """Return the judgement once all tables are Tiered. After client deploy mode they are so at once."""
-        lease = self._held()
+        lease = self._held().lease
         outage = OutageTimer(self.unavailable_timeout)
         claims_over_at = time.monotonic() + _CLAIM_SECONDS
         while True:
@@ -119,13 +119,7 @@ class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
                 raise AirflowException(judgement.message)
             time.sleep(self.poke_interval)
 
-    def _cancel(self, reason: str) -> None:
-        """Cancel what still runs, and release the lease: no other task does so."""
-        lease = self._handle
-        if lease is None:
-            return
-        try:
-            with FlussHook(lease.fluss_conn_id, timeout=CANCEL_TIMEOUT_SECONDS).get_client() as client:
-                release_lease(client, lease, reason, self.log)
-        except FlussTieringError as error:
-            self.log.warning("Lease %s was not released. It ends when it expires: %s", lease.lease_id, error)
+    def _held(self) -> TieringAttempt:
+        if self._attempt is None:
+            raise RuntimeError("the attempt is known in execute only")
+        return self._attempt
