@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scoped_calls import Answer, Named, ask, method, requests
 
 from engine_support import HOUR, ServerThread, VirtualClock, descriptor, put
-from fluss_tiering.api.v1 import kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2
+from fluss_tiering.api.v1 import common_pb2, kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
@@ -294,6 +294,17 @@ def test_one_table_of_others_refuses_the_whole_call(
     assert answer.status is grpc.StatusCode.PERMISSION_DENIED
     assert "table hr.nothing" in answer.details
     assert not admin.list_tiering_rounds(seen.path), "nothing was claimed"
+
+
+def test_the_table_with_the_id_0_is_named_too() -> None:
+    """In proto3, a number that is 0 and one that is not set are the same. Ids of a cluster's tables begin with 0."""
+    for request in (
+        tables_pb2.FetchLogRequest(bucket=common_pb2.PbTableBucket(bucket_id=3)),
+        kv_scan_pb2.ScanKvRequest(bucket_scan_req=kv_scan_pb2.PbScanReqForBucket()),
+        lake_tiering_pb2.LakeTieringHeartbeatRequest(tiering_tables=[lake_tiering_pb2.PbHeartbeatReqForTable()]),
+    ):
+        assert list(names_in(request)) == [(Kind.TABLE_ID, 0)]
+    assert not list(names_in(kv_scan_pb2.ScanKvRequest(scanner_id=b"1"))), "a scanner is its owner's"
 
 
 def test_only_a_table_of_the_scope_is_handed_out(

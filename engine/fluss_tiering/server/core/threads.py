@@ -142,7 +142,7 @@ class ServerThreads:
         self,
         function: Callable[Concatenate[Sequence[V], P], Iterable[T]],
         values: Sequence[V],
-        at_once: int,
+        limit: int,
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> list[T]:
@@ -151,7 +151,7 @@ class ServerThreads:
         Args:
             function: The function, which is also called if there are no values.
             values: The values.
-            at_once: The largest number of values in one call.
+            limit: The largest number of values in one call.
             *args: Further arguments of each call.
             **kwargs: Further arguments of each call.
 
@@ -159,8 +159,8 @@ class ServerThreads:
             The results of all calls, joined.
         """
         results: list[T] = []
-        for first in range(0, max(1, len(values)), at_once):
-            results += await self.control(function, values[first : first + at_once], *args, **kwargs)
+        for first in range(0, max(1, len(values)), limit):
+            results += await self.control(function, values[first : first + limit], *args, **kwargs)
         return results
 
     async def storage(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -141,7 +141,8 @@ def _values(message: Message, field: FieldDescriptor, at_most: int | None) -> It
         return islice(value, at_most)
     if field.type == FieldDescriptor.TYPE_MESSAGE:
         return (value,) if message.HasField(field.name) else ()
-    return (value,) if value else ()
+    # An id that is not set is 0 for the services, which is the id of a cluster's first table.
+    return (value,) if value or field.name == "table_id" else ()
 
 
 @cache

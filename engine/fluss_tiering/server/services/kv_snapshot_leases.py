@@ -86,8 +86,8 @@ class LeasesServicer(KvSnapshotLeasesServicer):
         collected = Collected("ListKvSnapshotLeases")
         count = 0
         while True:
-            at_once = min(_LEASES_AT_ONCE, size - count if size else _LEASES_AT_ONCE)
-            page = await self._threads.control(self._manager.page, after, at_once, _SNAPSHOTS_AT_ONCE)
+            limit = min(_LEASES_AT_ONCE, size - count if size else _LEASES_AT_ONCE)
+            page = await self._threads.control(self._manager.page, after, limit, _SNAPSHOTS_AT_ONCE)
             if not page:
                 return collected.joined()
             leases = await self._access.visible_leases(page)

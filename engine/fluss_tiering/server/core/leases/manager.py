@@ -260,22 +260,22 @@ class KvSnapshotLeaseManager:
         lease = self._book.get(lease_id)
         return None if lease is None or self._attempts.is_stale(lease_id, attempt_token) else lease.attempt_token
 
-    def release_some(self, lease_id: str, attempt_token: int, at_once: int) -> bool:
+    def release_some(self, lease_id: str, attempt_token: int, limit: int) -> bool:
         """Release some buckets of a lease that is being dropped and has too many for one call.
 
         Args:
             lease_id: The lease.
             attempt_token: The token of the lease when the drop began. A newer attempt has pins of its own. Only a newer
                 attempt continues a lease that has expired.
-            at_once: The number of buckets to release.
+            limit: The number of buckets to release.
 
         Returns:
             Whether there were so many. If not, nothing was released, and the lease can be dropped in one call.
         """
         lease = self._book.get(lease_id)
-        if lease is None or lease.attempt_token != attempt_token or len(self._book.snapshots(lease_id)) <= at_once:
+        if lease is None or lease.attempt_token != attempt_token or len(self._book.snapshots(lease_id)) <= limit:
             return False
-        self._release({lease_id: list(islice(self._book.snapshots(lease_id), at_once))})
+        self._release({lease_id: list(islice(self._book.snapshots(lease_id), limit))})
         return True
 
     def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:

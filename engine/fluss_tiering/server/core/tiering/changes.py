@@ -130,17 +130,17 @@ class TieringLedger:
         """Take over the backlogs that changed since the last call: they decide which tables are due."""
         self._untold.update(self.tables.look_at_backlogs(self._backlogs.take_changed()))
 
-    def tell_of_backlogs(self, at_once: int) -> bool:
+    def tell_of_backlogs(self, limit: int) -> bool:
         """Tell the watchers of backlogs that changed since they were told.
 
         Args:
-            at_once: The number of tables to tell of.
+            limit: The number of tables to tell of.
 
         Returns:
             Whether there are more, so that the caller repeats the call for them.
         """
         self.look_at_backlogs()
-        told = list(itertools.islice(self._untold, at_once))
+        told = list(itertools.islice(self._untold, limit))
         self._untold.difference_update(told)
         if len(self.broadcaster):
             statuses = [self.tables.shown(table_id) for table_id in told]

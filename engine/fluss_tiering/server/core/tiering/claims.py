@@ -140,7 +140,7 @@ def hand_out(
     return Claim(status.table_id, status.path, status.tiering_epoch, requester.coordinator_epoch)
 
 
-def end_overdue(tables: TieredTables, changes: TieringChanges, policy: TieringPolicy, now: int, at_once: int) -> bool:
+def end_overdue(tables: TieredTables, changes: TieringChanges, policy: TieringPolicy, now: int, limit: int) -> bool:
     """Interrupt rounds that were silent for too long, and fail those that run for too long.
 
     Args:
@@ -148,13 +148,13 @@ def end_overdue(tables: TieredTables, changes: TieringChanges, policy: TieringPo
         changes: The changes to which the ends of rounds are added.
         policy: How long a round may be silent, and how long it may run.
         now: The present time, in milliseconds since the epoch.
-        at_once: The number of rounds to end.
+        limit: The number of rounds to end.
 
     Returns:
         Whether there were so many, so that the caller repeats the call for the others.
     """
     for table in tables.running():
-        if len(changes.rounds) >= at_once:
+        if len(changes.rounds) >= limit:
             break
         if table.round is None:
             continue
@@ -162,7 +162,7 @@ def end_overdue(tables: TieredTables, changes: TieringChanges, policy: TieringPo
             changes.put(*interrupt(table, table.round, silence, policy.backoff, now))
         elif (length := _too_long(table.round, policy, now)) is not None:
             changes.put(*fail(table, table.round, length, policy.backoff, now))
-    return len(changes.rounds) >= at_once
+    return len(changes.rounds) >= limit
 
 
 def _silence(table: TieredTable, running: TieringRound, policy: TieringPolicy, now: int) -> str | None:

@@ -60,8 +60,8 @@ def check_heartbeat(heartbeat: Heartbeat) -> None:
         )
 
 
-def heartbeat_turns(heartbeat: Heartbeat, at_once: int) -> list[Heartbeat]:
-    """Divide a heartbeat into several with at most `at_once` reports, in the order in which reports are applied.
+def heartbeat_turns(heartbeat: Heartbeat, limit: int) -> list[Heartbeat]:
+    """Divide a heartbeat into several with at most `limit` reports, in the order in which reports are applied.
 
     The last one asks for a table if the heartbeat does.
     """
@@ -69,8 +69,8 @@ def heartbeat_turns(heartbeat: Heartbeat, at_once: int) -> list[Heartbeat]:
     reports += [("tiering", entry) for entry in heartbeat.tiering]
     reports += [("finished", entry) for entry in heartbeat.finished]
     turns: list[Heartbeat] = []
-    for first in range(0, max(1, len(reports)), at_once):
-        some = reports[first : first + at_once]
+    for first in range(0, max(1, len(reports)), limit):
+        some = reports[first : first + limit]
         finished = tuple(entry for kind, entry in some if kind == "finished")
         turns.append(
             Heartbeat(

@@ -234,7 +234,7 @@ class LakeTieringManager:
         return claims
 
     def cancel(
-        self, lease_id: str, attempt_token: int | None, reason: str, at_once: int = sys.maxsize
+        self, lease_id: str, attempt_token: int | None, reason: str, limit: int = sys.maxsize
     ) -> Sequence[TieringRound] | None:
         """End the running rounds of an attempt and of older ones, and keep the reason for clients that wait.
 
@@ -244,7 +244,7 @@ class LakeTieringManager:
             lease_id: The lease id.
             attempt_token: The token of the attempt; None for the newest one.
             reason: The reason, which is kept in one line.
-            at_once: The number of rounds to end. If there are as many, the caller repeats the call for the others.
+            limit: The number of rounds to end. If there are as many, the caller repeats the call for the others.
 
         Returns:
             The rounds that were ended; None if the attempt is stale, and then nothing is changed.
@@ -259,7 +259,7 @@ class LakeTieringManager:
         cancelled = self._attempts.cancelled(newest, kept_reason) if newest else None
         changes = TieringChanges(self._ledger.tables)
         for table in self._ledger.tables.running():
-            if len(changes.rounds) >= at_once:
+            if len(changes.rounds) >= limit:
                 break
             # The caller is not stale, so every round under the lease belongs to its attempt or to an older one.
             if table.round is not None and table.round.lease_id == lease_id:
@@ -297,21 +297,21 @@ class LakeTieringManager:
         with self._ledger.changes() as changes:
             return move_due(self._ledger.tables, changes, self._clock.now_ms())
 
-    def tell_of_backlogs(self, at_once: int = sys.maxsize) -> bool:
+    def tell_of_backlogs(self, limit: int = sys.maxsize) -> bool:
         """Tell watchers of backlogs that changed: see `TieringLedger.tell_of_backlogs`."""
-        return self._ledger.tell_of_backlogs(at_once)
+        return self._ledger.tell_of_backlogs(limit)
 
-    def end_overdue_rounds(self, at_once: int = sys.maxsize) -> bool:
+    def end_overdue_rounds(self, limit: int = sys.maxsize) -> bool:
         """Interrupt the rounds whose last heartbeat is older than the time-out, and fail those that run for too long.
 
         Args:
-            at_once: The number of rounds to end.
+            limit: The number of rounds to end.
 
         Returns:
             Whether there were so many, so that the caller repeats the call for the others: see `end_overdue`.
         """
         with self._ledger.changes() as changes:
-            return end_overdue(self._ledger.tables, changes, self._policy, self._clock.now_ms(), at_once)
+            return end_overdue(self._ledger.tables, changes, self._policy, self._clock.now_ms(), limit)
 
     def allow_for_standstill(self, ms: int) -> None:
         """Give running rounds more time, because this server stood still and could take no heartbeats.
