@@ -168,6 +168,8 @@ def _shared_by(item: pytest.Item) -> Iterator[str]:
             return
 
 
+# Before xdist tells the other process that the tests are collected, which reads the units then.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Tell the process that divides the tests in which unit each one is: it does not collect tests itself."""
     told = getattr(session.config, "workerinput", {})
