@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from call_rights import Right
 from fluss_java_client import FlussJavaClient
 from fluss_support import USER, FlussCluster
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.storage.fluss.rpc.acls import ResourceType, Right
+from fluss_tiering.storage.fluss.rpc.acls import ResourceType
 from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.calls.tables import database_created_time
 from fluss_tiering.storage.fluss.rpc.client import FlussClient

@@ -16,6 +16,7 @@ import pytest
 from fluss_tables import append, rows, upsert
 from guarded_cluster import TIERING, GuardedCluster, acls_of
 
+from call_rights import Use, needed_for
 from engine_support import ServerProcess, descriptor
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
@@ -23,7 +24,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.storage.fluss.access import PASSWORD_VARIABLE, USERNAME_VARIABLE
-from fluss_tiering.storage.fluss.rpc.acls import MissingAcl, Use, needed_for
+from fluss_tiering.storage.fluss.rpc.acls import MissingAcl
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_database, create_table, table
 from waiting import WAIT_S, wait_until
 

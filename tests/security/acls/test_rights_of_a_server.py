@@ -16,6 +16,7 @@ from guarded_cluster import TIERING, Acl, GuardedCluster, acls_of
 from refusals import refused
 from structlog.testing import capture_logs
 
+from call_rights import Use, needed_for
 from engine_support import HOUR, descriptor
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
@@ -31,7 +32,7 @@ from fluss_tiering.model.table import (
 )
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.storage.fluss.access import ClusterAccess
-from fluss_tiering.storage.fluss.rpc.acls import MissingAcl, Use, needed_for
+from fluss_tiering.storage.fluss.rpc.acls import MissingAcl
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_database, create_table
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.open import open_bucket_scans, open_split_reader

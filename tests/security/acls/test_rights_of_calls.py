@@ -11,12 +11,13 @@ import pytest
 from fluss_tables import COLUMNS, rows, snapshot_behind, upsert
 from guarded_cluster import TIERING, Acl, GuardedCluster
 
+from call_rights import RIGHTS, Operation
 from fluss_tiering.formats.compacted.kv_batches import encode_kv_batch
 from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.log.batch import encode_log_batch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TablePath
-from fluss_tiering.storage.fluss.rpc.acls import RIGHTS, Operation, ResourceType
+from fluss_tiering.storage.fluss.rpc.acls import ResourceType
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls import kv_scan, kv_snapshots, lake, log, tables, writes

@@ -6,9 +6,10 @@ import pickle
 
 import pytest
 
+from call_rights import RIGHTS, Operation, Right, Use, needed_for
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.storage.fluss.rpc.acls import RIGHTS, Operation, ResourceType, Right, Use, needed_for
+from fluss_tiering.storage.fluss.rpc.acls import ResourceType
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import ServerAddress
 from fluss_tiering.storage.fluss.rpc.calls.cluster import ClusterMetadata

@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar
 
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.storage.fluss.rpc.acls import DESCRIBE_TABLE, MissingAcl
+from fluss_tiering.storage.fluss.rpc.acls import MissingAcl, ResourceType
 from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call, ServerAddress, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.cluster import ClusterMetadata, metadata
 from fluss_tiering.storage.fluss.rpc.errors import (
@@ -171,7 +171,7 @@ def _check_exists(wanted: BucketLeader, answer: ClusterMetadata) -> None:
             FlussError.AUTHORIZATION_EXCEPTION,
             f"the metadata of {wanted.path} are left out",
             str(wanted.bucket),
-            MissingAcl.of(DESCRIBE_TABLE, str(wanted.path)),
+            MissingAcl("DESCRIBE", ResourceType.TABLE, str(wanted.path)),
         )
     if wanted.bucket in answer.leaders or not answer.leaders:
         return
