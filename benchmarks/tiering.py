@@ -27,7 +27,7 @@ from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.progress import LogProgress
 from fluss_tiering.spark.round.result import TableResult
-from fluss_tiering.spark.startup.local_workers import local_workers_conf
+from fluss_tiering.spark.startup.workers import local_workers_conf
 from fluss_tiering.spark.submit import spark_conf
 
 CORES: Final = 2

@@ -23,7 +23,7 @@ def spark_jars() -> str:
     These processes also find an archive of Spark's classes.
     """
     import spark_classes  # noqa: PLC0415 - most tests need none of this
-    from fluss_tiering.spark.startup.driver_jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
+    from fluss_tiering.spark.startup.jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
     from fluss_tiering.spark.submit import JARS_VARIABLE  # noqa: PLC0415
 
     fetch = runpy.run_path(str(ROOT / "tools" / "fetch_spark_jars.py"))

@@ -27,7 +27,7 @@ def start(warehouse: Path) -> SparkSession:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - most tests need none of this
 
     from fluss_tiering.spark.startup.catalog_conf import session_conf  # noqa: PLC0415
-    from fluss_tiering.spark.startup.local_workers import local_workers_conf  # noqa: PLC0415
+    from fluss_tiering.spark.startup.workers import local_workers_conf  # noqa: PLC0415
     from fluss_tiering.spark.submit import spark_conf  # noqa: PLC0415
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -12,7 +12,7 @@ from pyspark.sql import datasource, types
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import DataType
 from fluss_tiering.spark import submit, versions
-from fluss_tiering.spark.source import filters
+from fluss_tiering.spark.source import rows
 from fluss_tiering.spark.source.schema import spark_type
 from fluss_tiering.spark.startup.catalog_conf import session_conf
 
@@ -86,7 +86,7 @@ def test_the_source_loads_in_a_spark_without_times_and_filters(monkeypatch) -> N
     monkeypatch.delattr(datasource, "Filter")
     monkeypatch.delattr(datasource, "EqualTo")
     try:
-        importlib.reload(filters)
+        importlib.reload(rows)
     finally:
         monkeypatch.undo()
-        importlib.reload(filters)
+        importlib.reload(rows)

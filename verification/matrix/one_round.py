@@ -31,7 +31,7 @@ from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_t
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.startup.catalog_conf import session_conf
-from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
+from fluss_tiering.spark.startup.jvm import driver_jvm_conf
 from fluss_tiering.spark.startup.session import own_session
 from fluss_tiering.spark.submit import JARS_VARIABLE
 

@@ -52,7 +52,7 @@ def class_archive(
     of another version.
     """
     from fluss_tiering.spark.startup.class_archive import make_class_archive  # noqa: PLC0415 - Spark, for this command only
-    from fluss_tiering.spark.startup.driver_jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
+    from fluss_tiering.spark.startup.jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
 
     size = make_class_archive(file, lambda: output.print_progress("Starting Spark and loading its classes …"))
     output.print_sentence(

@@ -45,14 +45,11 @@ from fluss_tiering.spark.round.progress import LogProgress, Progress, TerminalPr
 from fluss_tiering.spark.round.result import TableResult
 from fluss_tiering.spark.round.round import RoundServices
 from fluss_tiering.spark.round.shared_stage import SharedStages
-from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf, under_spark_submit
+from fluss_tiering.spark.startup.checks import check_may_tier, require_classic
 from fluss_tiering.spark.startup.interrupts import ended_by_sigterm
-from fluss_tiering.spark.startup.local_folders import LocalFolders
-from fluss_tiering.spark.startup.master import require_classic
-from fluss_tiering.spark.startup.rights import check_may_tier
+from fluss_tiering.spark.startup.jvm import driver_jvm_conf, under_spark_submit
 from fluss_tiering.spark.startup.session import own_session
-from fluss_tiering.spark.startup.shipping import shipped
-from fluss_tiering.spark.startup.warm_up import warm_up
+from fluss_tiering.spark.startup.workers import shipped, warm_up
 from fluss_tiering.spark.status_stream import StatusStream
 from fluss_tiering.spark.table_run import TableRun, cancelled_error
 from fluss_tiering.version import other_version
@@ -145,8 +142,7 @@ class _Application:
                 spark = stack.enter_context(own_session(options.master, driver_jvm_conf()))
                 warm_up(spark)
         context = spark.sparkContext
-        archive = stack.enter_context(shipped(context))
-        self._local_folders = LocalFolders(context, archive)
+        stack.enter_context(shipped(context))
         self._options = options
         self._client = client
         self._stack = stack
@@ -257,7 +253,6 @@ class _Application:
                 interval_s=interval_s,
                 planned=planned,
                 hear=hear,
-                ready=self._local_folders.restore,
             )
         )
 
@@ -272,7 +267,6 @@ class _Application:
             origin=self._origin,
             stopped=self._stopped,
             spark_ended=self._spark_ended,
-            ready=self._local_folders.restore,
         )
 
     def _spark_ended(self) -> bool:

@@ -37,11 +37,10 @@ from fluss_tiering.spark.maintenance_options import (
     VerifyOptions,
     parse_arguments,
 )
+from fluss_tiering.spark.startup.checks import check_may_tier, require_classic
 from fluss_tiering.spark.startup.interrupts import check_interrupt, ended_by_sigterm
-from fluss_tiering.spark.startup.master import require_classic
-from fluss_tiering.spark.startup.rights import check_may_tier
 from fluss_tiering.spark.startup.session import own_session
-from fluss_tiering.spark.startup.shipping import shipped
+from fluss_tiering.spark.startup.workers import shipped
 
 EXIT_TABLE_FAILED: Final = 1
 EXIT_CANNOT_START: Final = 2

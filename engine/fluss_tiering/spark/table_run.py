@@ -54,7 +54,6 @@ class TableRun:
         driver: The name of the application that people see.
         stopped: The event after which no round begins. It is set here if Spark has ended.
         spark_ended: Tells whether the Spark application has ended by itself.
-        ready: Is called before each round. The round fails with the error that it raises.
         origin: Where the application was started, for people.
     """
 
@@ -69,7 +68,6 @@ class TableRun:
         driver: str,
         stopped: Event,
         spark_ended: Callable[[], bool],
-        ready: Callable[[], None] = lambda: None,
         origin: RoundOrigin | None = None,
     ) -> None:
         self._services = services
@@ -81,7 +79,6 @@ class TableRun:
         self._origin = origin
         self._stopped = stopped
         self._spark_ended = spark_ended
-        self._ready = ready
 
     def tier(self, table: TableInfo, lease: TableLease) -> TableResult:
         """Run a round of the table and return the outcome. A failure is part of it and affects no other table.
@@ -150,7 +147,6 @@ class TableRun:
         try:
             if self._stopped.is_set():
                 raise cancelled_error()
-            self._ready()
             outcome = run_round(services, table, lease, guard)
             guard.reports_its_end = True
             self._finish(claim, outcome)

@@ -28,9 +28,9 @@ from engine_support import descriptor
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import BucketInfo, Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
-from fluss_tiering.spark.source.filters import can_evaluate, matching
 from fluss_tiering.spark.source.options import SourceOptions
 from fluss_tiering.spark.source.plan import buckets_holding, log_partitions
+from fluss_tiering.spark.source.rows import can_evaluate, matching
 
 NAN = float("nan")
 ROWS = pa.record_batch(

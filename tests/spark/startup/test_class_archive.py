@@ -11,11 +11,11 @@ import pytest
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.startup.class_archive import make_class_archive
-from fluss_tiering.spark.startup.driver_jvm import ARCHIVE_VARIABLE, OPTIONS_KEY, driver_jvm_conf
+from fluss_tiering.spark.startup.jvm import ARCHIVE_VARIABLE, OPTIONS_KEY, driver_jvm_conf
 
 START = f"""
 import sys
-from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
+from fluss_tiering.spark.startup.jvm import driver_jvm_conf
 from fluss_tiering.spark.startup.session import own_session
 
 conf = {{key: f"{{options}} -Xlog:class+load:file={{sys.argv[1]}}" for key, options in driver_jvm_conf().items()}}

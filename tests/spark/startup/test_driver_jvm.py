@@ -16,7 +16,7 @@ from driver_support import driver_arguments, end, kill, start, wait_for_driver
 from spark_support import Tiering, named
 
 from fluss_tiering.client import lease_latest_snapshots
-from fluss_tiering.spark.startup.driver_jvm import driver_jvm_conf
+from fluss_tiering.spark.startup.jvm import driver_jvm_conf
 from fluss_tiering.spark.submit import APPLICATION
 
 OPTIONS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=128m", "-Xms64m"]

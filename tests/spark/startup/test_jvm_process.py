@@ -21,9 +21,9 @@ from engine_fixtures import server
 from engine_support import ServerProcess, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.spark.startup import jvm_process
-from fluss_tiering.spark.startup.jvm_process import JvmProcess
-from fluss_tiering.spark.startup.master import check_master
+from fluss_tiering.spark.startup import jvm as jvm_module
+from fluss_tiering.spark.startup.checks import check_master
+from fluss_tiering.spark.startup.jvm import JvmProcess
 from waiting import WAIT_S, wait_until
 
 __all__ = ["server"]
@@ -231,7 +231,7 @@ def test_last_words_leave_out_what_spark_always_says(tmp_path: Path) -> None:  #
 def test_last_words_are_waited_for_and_tell_the_end_if_there_are_none(
     monkeypatch: pytest.MonkeyPatch, script: str, told: str
 ) -> None:
-    monkeypatch.setattr(jvm_process, "_LAST_MESSAGES_S", WAIT_S)
+    monkeypatch.setattr(jvm_module, "_LAST_MESSAGES_S", WAIT_S)
     jvm = JvmProcess()
     jvm.start(["sh", "-c", script], stdin=subprocess.PIPE).wait()
     assert jvm.last_words() == told

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from fluss_tiering.lake.iceberg.rehearsal import rehearse_commit
-from fluss_tiering.spark.startup import warm_up as warming
-from fluss_tiering.spark.startup.local_workers import local_workers_conf
-from fluss_tiering.spark.startup.warm_up import warm_up
+from fluss_tiering.spark.startup import workers
+from fluss_tiering.spark.startup.workers import local_workers_conf, warm_up
 from fluss_tiering.spark.worker_daemon import without_archives
 
 DAEMON = {"spark.python.daemon.module": "fluss_tiering.spark.worker_daemon"}
@@ -86,7 +85,7 @@ def test_a_warm_up_that_fails_is_left_to_the_first_round(
     def fail(_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(warming, "rehearse_commit", fail)
-    with caplog.at_level(logging.DEBUG, "fluss_tiering.spark.startup.warm_up"):
+    monkeypatch.setattr(workers, "rehearse_commit", fail)
+    with caplog.at_level(logging.DEBUG, "fluss_tiering.spark.startup.workers"):
         warm_up(spark)
     assert "no space left on device" in caplog.text

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fluss_tiering.spark.startup.redaction import REDACTION, SECRETS, redaction_conf
+from fluss_tiering.spark.startup.session import REDACTION, SECRETS, redaction_conf
 
 PREFIX = "spark.sql.catalog.lake."
 

@@ -16,7 +16,7 @@ from fluss_tiering.model.table import TableBucket
 from fluss_tiering.spark import maintenance_application
 from fluss_tiering.spark.audit import verify
 from fluss_tiering.spark.maintenance_options import VerifyOptions
-from fluss_tiering.spark.startup import interrupts, session, shipping
+from fluss_tiering.spark.startup import interrupts, session, workers
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def without_spark(monkeypatch):
     started = nullcontext(SimpleNamespace(sparkContext=None))
     for module in (session, maintenance_application):
         monkeypatch.setattr(module, "own_session", lambda _master: started)
-    for module in (shipping, maintenance_application):
+    for module in (workers, maintenance_application):
         monkeypatch.setattr(module, "shipped", lambda _context: nullcontext())
 
 

@@ -13,7 +13,7 @@ from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
-from fluss_tiering.spark.startup.rights import check_may_tier
+from fluss_tiering.spark.startup.checks import check_may_tier
 
 if TYPE_CHECKING:
     from fluss_tiering.lake.iceberg.orphans import Orphan

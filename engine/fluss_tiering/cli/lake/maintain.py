@@ -19,7 +19,7 @@ from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.plural import counted
 from fluss_tiering.spark.maintenance_options import MaintainOptions
-from fluss_tiering.spark.startup.rights import check_may_tier
+from fluss_tiering.spark.startup.checks import check_may_tier
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.maintenance.maintain import Maintenance

@@ -16,7 +16,7 @@ from fluss_tiering.cli.lake.verify import wrong_file_as_json, wrong_file_text
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOptions
-from fluss_tiering.spark.startup.rights import check_may_tier
+from fluss_tiering.spark.startup.checks import check_may_tier
 
 if TYPE_CHECKING:
     from fluss_tiering.spark.maintenance.compact import Compaction

@@ -25,12 +25,12 @@ def spark_session(master: str) -> Iterator[SparkSession]:
     SIGTERM ends the block as Ctrl-C does, with SystemExit.
     """
     # Spark, for some commands only.
-    from fluss_tiering.spark.startup import interrupts, session, shipping  # noqa: PLC0415
+    from fluss_tiering.spark.startup import interrupts, session, workers  # noqa: PLC0415
 
     with interrupts.ended_by_sigterm(), ExitStack() as stack:
         with starting(master):
             spark = stack.enter_context(session.own_session(master))
-        stack.enter_context(shipping.shipped(spark.sparkContext))
+        stack.enter_context(workers.shipped(spark.sparkContext))
         yield spark
 
 

@@ -38,7 +38,6 @@ class BackgroundMaintenance(Closing):
         interval_s: How long a table is left alone after it was maintained, in seconds.
         planned: Takes the plan of each maintenance before its first step, in the thread of the maintenance.
         hear: Takes the result of each maintenance that changed something, in the same thread.
-        ready: Is called before each maintenance. An error that it raises ends this one.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class BackgroundMaintenance(Closing):
         interval_s: float,
         planned: Callable[[TablePath, Plan], None] = lambda path, plan: None,
         hear: Callable[[Maintenance], None] = lambda done: None,
-        ready: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._spark = spark
@@ -60,7 +58,6 @@ class BackgroundMaintenance(Closing):
         self._interval_s = interval_s
         self._planned = planned
         self._hear = hear
-        self._ready = ready
         self._thread: threading.Thread | None = None
         self._interruption = Interruption()
         self._next_look = 0.0
@@ -94,7 +91,6 @@ class BackgroundMaintenance(Closing):
     def _run(self, interruption: Interruption) -> None:
         try:
             for table, steps in self._due():
-                self._ready()
                 self._maintain(table, steps, interruption)
                 if interruption.is_asked:
                     # The rest is due when the application has nothing to do again.

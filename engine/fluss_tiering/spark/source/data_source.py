@@ -7,8 +7,7 @@ from pyspark.sql.types import StructType
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.spark.source.errors import plain_errors
-from fluss_tiering.spark.source.options import SourceOptions
+from fluss_tiering.spark.source.options import SourceOptions, plain_errors
 from fluss_tiering.spark.source.schema import STATUS_COLUMNS, STATUS_TABLE, TABLE_LIST, spark_schema, table_list
 
 

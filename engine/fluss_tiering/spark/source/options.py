@@ -1,9 +1,10 @@
-"""The options of `format("fluss")`."""
+"""The options of `format("fluss")`, and its errors as Spark's users see them: one line, and no traceback."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,6 +45,8 @@ _NAMES: Final = (
 )
 _OF_CREDENTIALS: Final = ("token", "tls")
 """How the names of options for credentials begin. One that is ignored could leave a connection without protection."""
+_HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+"""The environment variable that pyspark reads when it reports an error to the JVM, before the process ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +135,17 @@ def _size(name: str, given: Mapping[str, str], default: int) -> int:
             ErrorCode.INVALID_REQUEST, f'option "{name}" is {text!r}: expected a size above 0, for example 64mb'
         )
     return size
+
+
+class FlussSourceError(Exception):
+    """An error with the text `[CODE] what was wrong: what was expected; what to do`."""
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turn each FlussTieringError of the `with` block into a FlussSourceError."""
+    try:
+        yield
+    except FlussTieringError as error:
+        os.environ[_HIDE_TRACEBACK] = "1"
+        raise FlussSourceError(f"[{error.code}] {error.message}") from None

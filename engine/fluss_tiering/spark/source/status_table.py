@@ -13,9 +13,8 @@ from pyspark.sql.types import StructType
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.tiering import TieringStatus
-from fluss_tiering.spark.source.batches import spark_rows
-from fluss_tiering.spark.source.errors import plain_errors
-from fluss_tiering.spark.source.options import SourceOptions
+from fluss_tiering.spark.source.options import SourceOptions, plain_errors
+from fluss_tiering.spark.source.rows import spark_rows
 from fluss_tiering.spark.source.schema import STATUS_COLUMNS, STATUS_TABLE, chosen_columns
 
 _SCHEMA: Final = arrow_schema(STATUS_COLUMNS)

@@ -12,11 +12,9 @@ from pyspark.sql.types import StructType
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import TableBucket, TablePath
-from fluss_tiering.spark.source.batches import spark_arrow_schema, spark_rows
-from fluss_tiering.spark.source.errors import plain_errors
-from fluss_tiering.spark.source.filters import can_evaluate, matching
-from fluss_tiering.spark.source.options import SourceOptions
+from fluss_tiering.spark.source.options import SourceOptions, plain_errors
 from fluss_tiering.spark.source.plan import KvPartition, LogPartition, holding, log_partitions
+from fluss_tiering.spark.source.rows import can_evaluate, matching, spark_arrow_schema, spark_rows
 from fluss_tiering.spark.source.schema import chosen_columns
 from fluss_tiering.storage.open import cluster_access, is_bucketed_as_lake, open_bucket_scans, open_split_reader
 

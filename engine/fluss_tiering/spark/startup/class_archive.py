@@ -16,9 +16,9 @@ from typing import Final
 from pyspark import SparkContext
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.spark.startup.driver_jvm import ARCHIVE_VARIABLE, OPTIONS_KEY, driver_jvm_conf, spark_conf_folder
+from fluss_tiering.spark.startup.jvm import ARCHIVE_VARIABLE, OPTIONS_KEY, driver_jvm_conf, spark_conf_folder
 from fluss_tiering.spark.startup.session import own_session
-from fluss_tiering.spark.startup.warm_up import warm_up
+from fluss_tiering.spark.startup.workers import warm_up
 
 _MASTER: Final = "local[2]"
 _END_SECONDS: Final = 300.0

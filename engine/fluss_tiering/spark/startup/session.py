@@ -1,4 +1,8 @@
-"""The Spark session that an application or a command starts for itself."""
+"""The Spark session that an application or a command starts for itself, and what Spark masks of its settings.
+
+The properties of the lake catalog are settings of the session while SQL runs, for example that of `verify`. Spark shows
+with each query which settings it had. By default it masks only some of those that hold secrets.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +21,13 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.client.security import hide_token
 from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, java_error_text
+from fluss_tiering.model.error_text import SECRET_NAMES
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.ended import SparkEndedError, got_no_answer, tells_end_of_spark
-from fluss_tiering.spark.startup.driver_jvm import under_spark_submit
+from fluss_tiering.spark.startup.checks import check_master, require_own_jvm
 from fluss_tiering.spark.startup.interrupts import check_interrupt, interrupted_by_sigint, quieten_py4j
-from fluss_tiering.spark.startup.jvm_process import JvmProcess, own_jvm
-from fluss_tiering.spark.startup.local_workers import local_workers_conf
-from fluss_tiering.spark.startup.master import check_master, require_own_jvm
-from fluss_tiering.spark.startup.redaction import REDACTION, redaction_conf
+from fluss_tiering.spark.startup.jvm import JvmProcess, own_jvm, under_spark_submit
+from fluss_tiering.spark.startup.workers import local_workers_conf
 from fluss_tiering.spark.submit import spark_conf
 from fluss_tiering.spark.versions import check_client
 from fluss_tiering.storage.fluss.access import hide_password
@@ -33,6 +36,10 @@ logger = logging.getLogger(__name__)
 
 _DEATH_S: Final = 1.0
 """So long the end of a JVM that gives no answer any more is waited for: its connections end before its process does."""
+REDACTION: Final = "spark.redaction.regex"
+"""Spark's setting: a value is masked if this is found in its name or in itself."""
+SECRETS: Final = f"(?i){SECRET_NAMES}|://[^/@ ]*:[^/@ ]+@"
+"""Spark's own pattern, and what Iceberg's catalogs and stores call their secrets, and passwords in URLs."""
 
 
 @contextmanager
@@ -140,3 +147,15 @@ def _not_started(master: str, error: Py4JError | PySparkException | ConnectionEr
         "Check that Java 17 or 21 is installed, and that the master is right and can be reached; with --verbose "
         "Spark's own messages are shown",
     )
+
+
+def redaction_conf(present: str | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting, unless a user has made it.
+
+    Args:
+        present: Its value under `spark-submit`; None if it has none, or if Spark has not been started yet.
+        environment: The environment of the process.
+    """
+    if present is not None or REDACTION in environment.get("PYSPARK_SUBMIT_ARGS", ""):
+        return {}
+    return {REDACTION: SECRETS}

@@ -1,4 +1,4 @@
-"""Evaluates Spark's filters on Arrow batches, with Spark's semantics of null and NaN."""
+"""Fluss rows for Spark: in the Arrow types of its own types, and filtered with its semantics of null and NaN."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource as ds
+
+from fluss_tiering.formats.micros import as_type, micros_type
+from fluss_tiering.model.table import Column
 
 _PUSHES_FILTERS: Final = hasattr(ds, "Filter")
 """Whether Spark passes filters to Python sources, as it does from version 4.1 on."""
@@ -36,11 +39,21 @@ _COMPARISONS: Final[Mapping[type, Callable[[pa.Array, pa.Scalar], pa.BooleanArra
     else {}
 )
 _ABOVE: Final = (ds.GreaterThan, ds.GreaterThanOrEqual) if _PUSHES_FILTERS else ()
-
-
 _BEFORE_GAP: Final = date(1582, 10, 3)
 _AFTER_GAP: Final = date(1582, 10, 27)
 """Spark may have moved values between these days. Time zones add up to two days to the ten that are lacking."""
+
+
+def spark_arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Return the Arrow schema in which Spark expects these columns."""
+    return pa.schema([(column.name, micros_type(column.data_type)) for column in columns])
+
+
+def spark_rows(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
+    """Return these columns of the rows, as Spark expects them."""
+    schema = spark_arrow_schema(columns)
+    arrays = [as_type(rows.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def can_evaluate(condition: ds.Filter, schema: pa.Schema) -> bool:

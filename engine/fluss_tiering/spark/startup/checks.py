@@ -1,14 +1,17 @@
-"""Looks for Spark's master before Spark itself does, which takes a minute and hundreds of lines to miss it."""
+"""What is checked before Spark starts, which takes long to miss it: the master, and the rights of the caller."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+
+if TYPE_CHECKING:
+    from fluss_tiering.client import TieringClient
 
 _CONNECT: Final = "sc://"
 _OF_CONNECT: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
@@ -77,3 +80,17 @@ def _connect(why: str) -> FlussTieringError:
         "starts Spark itself; give --master local[*], spark://HOST:PORT or yarn, unset SPARK_REMOTE, and have no "
         "session of Spark Connect in this process",
     )
+
+
+def check_may_tier(client: TieringClient) -> None:
+    """Check that the caller may change lake tables. A server that does not ask who calls lets everybody do so.
+
+    Args:
+        client: The client of the tiering server.
+
+    Raises:
+        FlussTieringError: AUTHENTICATION or AUTHORIZATION if the caller may not; UNAVAILABLE if the server cannot
+            be reached.
+    """
+    # A heartbeat about no round changes nothing, and takes the role that rounds take.
+    client.heartbeat()
