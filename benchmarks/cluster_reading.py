@@ -12,7 +12,7 @@ from benchmarks.control import Figure
 from benchmarks.flink.tables import BUCKETS
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import latest_kv_snapshots
+from fluss_tiering.storage.fluss.rpc.calls.kv import latest_kv_snapshots
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 

@@ -19,7 +19,7 @@ from fluss_tiering.formats.log.batch import encode_log_batch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import latest_kv_snapshots
+from fluss_tiering.storage.fluss.rpc.calls.kv import latest_kv_snapshots
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_database, create_table, table

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-_FOLLOWED: Final = 20
+_CATCH_UP_DIVISOR: Final = 20
 """The clock catches up with the machine's by one part in this many of the time that passes."""
 
 
@@ -56,8 +56,8 @@ class SystemClock:
             steady = self._steady_ns()
             passed, self._seen_ns = steady - self._seen_ns, steady
             behind = self._wall_ns() - self._now_ns - passed
-            most = passed // _FOLLOWED
-            self._now_ns += passed + max(-most, min(behind, most))
+            largest_step = passed // _CATCH_UP_DIVISOR
+            self._now_ns += passed + max(-largest_step, min(behind, largest_step))
             return self._now_ns // 1_000_000
 
     def behind_ms(self) -> int:

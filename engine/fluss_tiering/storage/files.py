@@ -22,9 +22,9 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 """The suffix of files and folders that are being made. One that a later start finds was never finished."""
 DELETED_SUFFIX: Final = ".deleted"
 """The suffix of folders that are being deleted (Fluss's `FlussPaths`). A later start deletes what it finds of them."""
-_FEW: Final = 8
+_SYNCED_IN_TURN: Final = 8
 """As many syncs take less time one after the other than threads take to start."""
-_SYNCS_AT_ONCE: Final = 32
+_SYNC_THREADS: Final = 32
 
 ItemT = TypeVar("ItemT")
 _SPARK_FOLDERS: Final = "SPARK_LOCAL_DIRS"
@@ -69,11 +69,11 @@ def sync_each(sync: Callable[[ItemT], None], items: Sequence[ItemT]) -> None:
     A disk syncs many files together in little more time than one file. If some calls fail, the first error is raised
     when all calls have ended.
     """
-    if len(items) <= _FEW:
+    if len(items) <= _SYNCED_IN_TURN:
         for item in items:
             sync(item)
         return
-    with ThreadPoolExecutor(_SYNCS_AT_ONCE, thread_name_prefix="fluss-tiering-sync") as threads:
+    with ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="fluss-tiering-sync") as threads:
         calls = [threads.submit(sync, item) for item in items]
     for call in calls:
         call.result()

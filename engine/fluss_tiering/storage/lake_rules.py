@@ -142,8 +142,8 @@ def _delete_files(descriptor: TableDescriptor) -> Iterator[str]:
             )
 
 
-def _is_positive(value: str, most: int = _MAX_LONG) -> bool:
-    return re.fullmatch("[0-9]{1,19}", value) is not None and 0 < int(value) <= most
+def _is_positive(value: str, limit: int = _MAX_LONG) -> bool:
+    return re.fullmatch("[0-9]{1,19}", value) is not None and 0 < int(value) <= limit
 
 
 def _of_iceberg(properties: Mapping[str, str]) -> Iterator[str]:
@@ -155,9 +155,9 @@ def _of_iceberg(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def _expected_of_iceberg(name: str, value: str) -> str | None:
-    most = _WHOLE_NUMBERS.get(name)
-    if most is not None and not _is_positive(value, most):
-        return f"a whole number from 1 to {most}"
+    limit = _WHOLE_NUMBERS.get(name)
+    if limit is not None and not _is_positive(value, limit):
+        return f"a whole number from 1 to {limit}"
     return expected_of_bloom_filters(name, value) or expected_of_commits(name, value)
 
 

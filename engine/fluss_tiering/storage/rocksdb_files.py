@@ -19,7 +19,7 @@ SNAPSHOT_FILES: Final = "fluss-kv-snapshot"
 """The purpose of a temporary folder for a RocksDB's files, since rocksdict writes a file into each folder it opens."""
 ENTRY_SCHEMA: Final = pa.schema([pa.field("key", pa.binary(), False), pa.field("value", pa.binary(), False)])
 
-_ENTRIES_AT_ONCE: Final = 64
+_FETCHED_ENTRIES: Final = 64
 """How many entries are fetched at most before their bytes are counted. It is small, as the next values may be large."""
 _FETCHES_IN_CHUNK: Final = 8
 _KEY: Final = itemgetter(0)
@@ -85,18 +85,18 @@ def entries_of(db: Rdict, from_key: bytes | None, to_key: bytes | None, chunk_by
     items = db.items(from_key=from_key, read_opt=options)
     last_key = from_key
     chunk = _Chunk()
-    at_once = 1
+    fetched_entries = 1
     # This loop takes a tenth of the time of a first round: it makes as few steps as it can for small entries.
-    while found := list(islice(items, at_once)):
+    while found := list(islice(items, fetched_entries)):
         last_key = found[-1][0]
         values = list(map(_VALUE, found))
         size = sum(map(len, values)) + len(last_key) * len(found)
         if size * _FETCHES_IN_CHUNK < chunk_bytes and chunk.size + size <= chunk_bytes:
-            at_once = _ENTRIES_AT_ONCE
+            fetched_entries = _FETCHED_ENTRIES
             chunk.add(map(_KEY, found), values, size)
             continue
         # Large entries come one by one.
-        at_once = 1
+        fetched_entries = 1
         for key, value in found:
             size = len(key) + len(value)
             if chunk.size and chunk.size + size > chunk_bytes:

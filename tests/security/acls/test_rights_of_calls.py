@@ -20,7 +20,7 @@ from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescri
 from fluss_tiering.storage.fluss.rpc.acls import ResourceType
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call, ServerKind
-from fluss_tiering.storage.fluss.rpc.calls import kv_scan, kv_snapshots, lake, log, tables, writes
+from fluss_tiering.storage.fluss.rpc.calls import kv, lake, log, tables, writes
 from fluss_tiering.storage.fluss.rpc.calls.cluster import cluster_health, metadata
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
@@ -72,7 +72,7 @@ def samples(guarded: GuardedCluster) -> Mapping[ApiKey, Sample]:
     to_kv = encode_kv_batch(
         [b"\1\0\0\0\0\0\0\0"], encode_values(rows(1, 2), COLUMNS, keyed.info.schema_id).to_pylist(), 1
     )
-    acquired = kv_snapshots.acquire_lease(LEASE, 60_000, {bucket: snapshot.snapshot_id})
+    acquired = kv.acquire_lease(LEASE, 60_000, {bucket: snapshot.snapshot_id})
     calls = {
         ApiKey.GET_METADATA: Sample(metadata([KEYED]), str(KEYED), hides=lambda found: found.hidden == {KEYED}),
         ApiKey.LIST_DATABASES: Sample(tables.list_databases(), DATABASE, hides=lambda found: DATABASE not in found),
@@ -82,16 +82,14 @@ def samples(guarded: GuardedCluster) -> Mapping[ApiKey, Sample]:
         ApiKey.GET_TABLE_SCHEMA: Sample(tables.table_columns(KEYED, keyed.info.schema_id), str(KEYED)),
         ApiKey.LIST_PARTITION_INFOS: Sample(tables.list_partitions(DAYS), str(DAYS)),
         ApiKey.LIST_OFFSETS: Sample(log.log_offset(KEYED, bucket, log.OffsetType.LATEST), str(KEYED)),
-        ApiKey.GET_LATEST_KV_SNAPSHOTS: Sample(kv_snapshots.latest_kv_snapshots(KEYED), str(KEYED)),
-        ApiKey.GET_KV_SNAPSHOT_METADATA: Sample(
-            kv_snapshots.kv_snapshot_files(bucket, snapshot.snapshot_id), str(KEYED)
-        ),
+        ApiKey.GET_LATEST_KV_SNAPSHOTS: Sample(kv.latest_kv_snapshots(KEYED), str(KEYED)),
+        ApiKey.GET_KV_SNAPSHOT_METADATA: Sample(kv.kv_snapshot_files(bucket, snapshot.snapshot_id), str(KEYED)),
         ApiKey.FETCH_LOG: Sample(log.fetch_log(KEYED, bucket, 0), str(KEYED)),
-        ApiKey.SCAN_KV: Sample(kv_scan.open_session(KEYED, bucket, 1 << 20), str(KEYED)),
+        ApiKey.SCAN_KV: Sample(kv.open_session(KEYED, bucket, 1 << 20), str(KEYED)),
         ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE: Sample(acquired, str(KEYED)),
-        ApiKey.RELEASE_KV_SNAPSHOT_LEASE: Sample(kv_snapshots.release_lease(LEASE, [bucket]), str(KEYED)),
+        ApiKey.RELEASE_KV_SNAPSHOT_LEASE: Sample(kv.release_lease(LEASE, [bucket]), str(KEYED)),
         ApiKey.DROP_KV_SNAPSHOT_LEASE: Sample(
-            kv_snapshots.drop_lease(LEASE), str(KEYED), before=lambda: guarded.admin.call(acquired)
+            kv.drop_lease(LEASE), str(KEYED), before=lambda: guarded.admin.call(acquired)
         ),
         ApiKey.GET_LAKE_SNAPSHOT: Sample(lake.lake_snapshot(KEYED), str(KEYED)),
         ApiKey.LAKE_TIERING_HEARTBEAT: Sample(lake.heartbeat()),

@@ -18,7 +18,7 @@ from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, Tie
 from fluss_tiering.server import app
 from fluss_tiering.server.backends.cluster.backend import ActiveClusterBackend
 from fluss_tiering.server.components import ServerComponents, open_components
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import kv_snapshot_files
+from fluss_tiering.storage.fluss.rpc.calls.kv import kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from waiting import wait_until
 

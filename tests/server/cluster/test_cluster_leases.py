@@ -19,7 +19,7 @@ from fluss_tiering.model.tiering import LeaseDrop
 from fluss_tiering.server.backends.cluster import leases
 from fluss_tiering.server.backends.cluster.leases import cluster_lease_id
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import drop_lease, release_lease
+from fluss_tiering.storage.fluss.rpc.calls.kv import drop_lease, release_lease
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from waiting import wait_until
 

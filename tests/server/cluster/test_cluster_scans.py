@@ -16,7 +16,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.storage.fluss.reading.scan_session import BucketScans
 from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
-from fluss_tiering.storage.fluss.rpc.calls.kv_scan import close_session, open_session
+from fluss_tiering.storage.fluss.rpc.calls.kv import close_session, open_session
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.open import open_split_reader
 from needs import needs

@@ -27,7 +27,7 @@ from fluss_tiering.server.core.managers import Managers as ServerManagers
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.server.core.tiering.policy import TieringPolicy
 from fluss_tiering.server.core.tiering.states import FailureBackoff
-from fluss_tiering.storage.embedded.kv import snapshots as kv_snapshots
+from fluss_tiering.storage.embedded import kv_snapshots
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 
 

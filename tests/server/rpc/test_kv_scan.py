@@ -26,7 +26,7 @@ from fluss_tiering.model.table import TableInfo, WriteKind
 from fluss_tiering.server import app, components
 from fluss_tiering.server.core.scans.manager import KvScannerManager
 from fluss_tiering.server.services.kv_scan import KvScanServicer
-from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
+from fluss_tiering.storage.embedded.kv_scan import EmbeddedKvScan
 from fluss_tiering.wire.errors import code_from_metadata
 from waiting import wait_until
 

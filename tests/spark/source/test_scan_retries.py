@@ -15,7 +15,7 @@ from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, WriteKind
-from fluss_tiering.storage.fluss.rpc.calls.kv_scan import close_session, open_session
+from fluss_tiering.storage.fluss.rpc.calls.kv import close_session, open_session
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
 from waiting import WAIT_S, wait_until

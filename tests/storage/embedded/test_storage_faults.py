@@ -26,7 +26,7 @@ from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath, WriteKind
-from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbStore
+from fluss_tiering.storage.embedded.rocksdb import RocksDbStore
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 Refuse = Callable[[str, str], None]

@@ -26,7 +26,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan, SessionKvScan
 from fluss_tiering.storage.fluss.reading import scan_session
 from fluss_tiering.storage.fluss.reading.scan_session import BucketScans, ScanSession
-from fluss_tiering.storage.fluss.rpc.calls.kv_scan import SessionRows, close_session
+from fluss_tiering.storage.fluss.rpc.calls.kv import SessionRows, close_session
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError
 from fluss_tiering.storage.fluss.storage import FlussStorage

@@ -15,7 +15,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath
 from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.calls.kv_scan import SessionRows
+from fluss_tiering.storage.fluss.rpc.calls.kv import SessionRows
 from fluss_tiering.storage.fluss.rpc.client import ParallelCalls
 from fluss_tiering.storage.fluss.scans import ClusterScans
 from fluss_tiering.storage.rocksdb_files import ENTRY_SCHEMA

@@ -17,7 +17,7 @@ from fluss_tiering.storage.fluss.access import ClusterLink
 from fluss_tiering.storage.fluss.reading import scan_session
 from fluss_tiering.storage.fluss.reading.scan_session import ScanSession
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.calls.kv_scan import close_session, open_session
+from fluss_tiering.storage.fluss.rpc.calls.kv import close_session, open_session
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.storage import FlussStorage
 

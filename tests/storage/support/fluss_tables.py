@@ -20,7 +20,7 @@ from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescri
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata, path_to_pb
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import LatestKvSnapshot, latest_kv_snapshots
+from fluss_tiering.storage.fluss.rpc.calls.kv import LatestKvSnapshot, latest_kv_snapshots
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, table
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.rpc.client import FlussClient

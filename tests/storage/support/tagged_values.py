@@ -12,7 +12,7 @@ from rocksdict import Options, Rdict
 from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.keys import encode_iceberg_keys
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import kv_snapshot_files
+from fluss_tiering.storage.fluss.rpc.calls.kv import kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 _TAG = (1_790_000_000_000).to_bytes(8, "big")

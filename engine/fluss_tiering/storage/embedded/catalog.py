@@ -12,8 +12,8 @@ from pathlib import Path
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
 from fluss_tiering.storage.data_dir import TABLES_FOLDER, DataDir
-from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.layout import table_folder, table_folder_name
+from fluss_tiering.storage.embedded.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.table.folder import make_table_folder, open_table, read_table_file, write_table_file
 from fluss_tiering.storage.embedded.table.table import EmbeddedTable
 from fluss_tiering.storage.embedded.validation import altered, validate

@@ -55,7 +55,7 @@ class EmbeddedSplitReader(TimedDecoding):
         """Yield the rows of a key range; see `SplitReader.read_kv_snapshot`."""
         # Loading compiled decoders and RocksDB takes a worker longer than reading a small piece of a log.
         from fluss_tiering.formats.compacted.row import decode_values  # noqa: PLC0415
-        from fluss_tiering.storage.embedded.kv.snapshots import read_checkpoint  # noqa: PLC0415
+        from fluss_tiering.storage.embedded.kv_snapshots import read_checkpoint  # noqa: PLC0415
 
         folder = self._data_dir / snapshot.path
         for entries in read_checkpoint(folder, from_key, to_key, _CHUNK_BYTES):

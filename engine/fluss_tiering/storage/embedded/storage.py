@@ -26,8 +26,8 @@ from fluss_tiering.model.table import (
 )
 from fluss_tiering.storage.data_dir import DataDir
 from fluss_tiering.storage.embedded.catalog import Catalog, table_not_exist
-from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
-from fluss_tiering.storage.embedded.kv.snapshots import read_checkpoint
+from fluss_tiering.storage.embedded.kv_scan import EmbeddedKvScan
+from fluss_tiering.storage.embedded.kv_snapshots import read_checkpoint
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, reporting_dropped
 from fluss_tiering.storage.embedded.segment_reader import stored_batches
 from fluss_tiering.storage.embedded.segments import DEFAULT_SEGMENT_BYTES

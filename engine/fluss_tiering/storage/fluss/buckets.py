@@ -13,7 +13,7 @@ from fluss_tiering.storage.fluss.partitions import bucket_count
 from fluss_tiering.storage.fluss.reading.log_chunks import LogChunk
 from fluss_tiering.storage.fluss.rpc.call import ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import kv_snapshot_files, latest_kv_snapshots
+from fluss_tiering.storage.fluss.rpc.calls.kv import kv_snapshot_files, latest_kv_snapshots
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, OffsetType, fetch_log, log_offset, log_offsets_of
 from fluss_tiering.storage.fluss.rpc.calls.tables import Partition, list_partitions
 from fluss_tiering.storage.fluss.rpc.client import FlussClient, ParallelCalls
@@ -29,7 +29,7 @@ _PARTS_AT: Final = (0.5, 0.9)
 _OUTDATED_SHARE: Final = 0.1
 """Rows are measured again when the log has grown or shrunk by this share."""
 _MAX_MEASURED_TABLES: Final = 10_000
-_PARTITIONS_AT_ONCE: Final = 500
+_PARTITIONS_PER_CALL: Final = 500
 _GONE: Final = frozenset({FlussError.PARTITION_NOT_EXISTS, FlussError.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION})
 
 
@@ -228,7 +228,7 @@ def log_offsets(
     for bucket in wanted:
         if bucket in leaders:
             groups.setdefault((leaders[bucket], bucket.partition_id), []).append(bucket)
-    found = calls.each(lambda group: _of_group(client, path, group), groups.values())
+    found = calls.each(lambda group: _group_offsets(client, path, group), groups.values())
     return {bucket: offsets for of_group in found for bucket, offsets in of_group.items()}
 
 
@@ -242,7 +242,7 @@ def _leaders(
     ids = sorted(each for each in partition_ids if each is not None)
     if not ids:
         return _known_leaders(client, path, (), asked)
-    parts = [ids[at : at + _PARTITIONS_AT_ONCE] for at in range(0, len(ids), _PARTITIONS_AT_ONCE)]
+    parts = [ids[at : at + _PARTITIONS_PER_CALL] for at in range(0, len(ids), _PARTITIONS_PER_CALL)]
     found = calls.each(lambda part: _leaders_of_partitions(client, path, part, asked), parts)
     return {bucket: leader for leaders in found for bucket, leader in leaders.items()}
 
@@ -273,7 +273,7 @@ def _leaders_of_partitions(
     }
 
 
-def _of_group(
+def _group_offsets(
     client: FlussClient, path: TablePath, buckets: Sequence[TableBucket]
 ) -> dict[TableBucket, tuple[int, int]]:
     """Return the log ranges of buckets of one partition that one server leads, or led a moment ago."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,50 @@ _OFFSET_BYTES: Final = 4
 _POSITION_BYTES: Final = 8
 
 
-class ClusterKvScan:
+class ClosableScan(ABC):
+    """A scan that ends by `close`, or when the storage is closed.
+
+    Args:
+        bucket: The bucket.
+        release: A function that is called once, when the scan is closed.
+        on_lost: A function that is also called if the scan is closed because the storage is closed.
+    """
+
+    def __init__(self, bucket: TableBucket, release: Callable[[Any], object], on_lost: Callable[[], None]) -> None:
+        self._bucket = bucket
+        self._release = release
+        self._on_lost = on_lost
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """Release what the scan holds, after a read that is under way. A second call does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._end()
+        self._release(self)
+
+    def lose(self) -> None:
+        """Close the scan because the storage is closed, and tell the one who opened it."""
+        self.close()
+        self._on_lost()
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Release what the scan holds; the caller holds the lock."""
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise FlussTieringError(
+                ErrorCode.SCANNER_EXPIRED,
+                f"the scan of {self._bucket} has ended: its storage was closed, or its session was lost; start the "
+                "scan again",
+            )
+
+
+class ClusterKvScan(ClosableScan):
     """A `KvScan` over rows that do not change. It ends by `close`, or when the storage is closed.
 
     Attributes:
@@ -48,14 +92,10 @@ class ClusterKvScan:
             release: A function that is called once, when the scan is closed.
             on_lost: A function that is also called if the scan is closed because the storage is closed.
         """
+        super().__init__(bucket, release, on_lost)
         self.log_offset = log_offset
-        self._bucket = bucket
         self._rows_from = rows_from
         self._renew = renew
-        self._release = release
-        self._on_lost = on_lost
-        self._lock = threading.Lock()
-        self._closed = False
         self._rows: _Rows | None = None
 
     @property
@@ -73,11 +113,7 @@ class ClusterKvScan:
                 cluster cannot be reached.
         """
         with self._lock:
-            if self._closed:
-                raise FlussTieringError(
-                    ErrorCode.SCANNER_EXPIRED,
-                    f"the scan of {self._bucket} has ended: its storage was closed; start the scan again",
-                )
+            self._require_open()
             self._renew()
             rows = self._rows_at(position)
             try:
@@ -88,26 +124,15 @@ class ClusterKvScan:
                 self._end_rows()
                 raise
 
-    def close(self) -> None:
-        """Release what the scan holds, after a read that is under way. A second call does nothing."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._end_rows()
-        self._release(self)
-
-    def lose(self) -> None:
-        """Close the scan because the storage is closed, and tell the one who opened it."""
-        self.close()
-        self._on_lost()
-
     def _rows_at(self, position: bytes | None) -> _Rows:
         """Return the open rows, or open them again if a client whose answer was lost asks for an earlier batch."""
         if self._rows is None or not self._rows.is_at(position):
             self._end_rows()
             self._rows = _Rows(self._rows_from(position), first=position is None)
         return self._rows
+
+    def _end(self) -> None:
+        self._end_rows()
 
     def _end_rows(self) -> None:
         if self._rows is not None:
@@ -178,7 +203,7 @@ def value_sizes(values: pa.BinaryArray) -> Int64s:
     return ends
 
 
-class SessionKvScan:
+class SessionKvScan(ClosableScan):
     """A `KvScan` over a session, which gives each row once.
 
     It holds the rows of one answer of the leader. So a client can read its last batch again, and the next one, but no
@@ -206,14 +231,10 @@ class SessionKvScan:
             release: A function that is called once, when the scan is closed.
             on_lost: A function that is called if the session was lost, or if the storage is closed.
         """
+        super().__init__(bucket, release, on_lost)
         self.log_offset = session.log_offset
-        self._bucket = bucket
         self._session = session
         self._present = present
-        self._release = release
-        self._on_lost = on_lost
-        self._lock = threading.Lock()
-        self._closed = False
         self._held: pa.BinaryArray = pa.array([], pa.binary())
         self._first_held = 0
         self._given = 0
@@ -229,12 +250,7 @@ class SessionKvScan:
                 if the table's columns have changed.
         """
         with self._lock:
-            if self._closed:
-                raise FlussTieringError(
-                    ErrorCode.SCANNER_EXPIRED,
-                    f"the scan of {self._bucket} has ended: its storage was closed, or its session was lost; start the "
-                    "scan again",
-                )
+            self._require_open()
             self._go_to(position)
             if not len(self._held) and self._session.has_more:
                 self._held = self._fetch(BATCH_BYTES if max_bytes is None else max_bytes)
@@ -247,20 +263,9 @@ class SessionKvScan:
             following = (self._first_held + count).to_bytes(_POSITION_BYTES) if more else None
             return KvScanBatch(self._held.slice(0, count), following)
 
-    def close(self) -> None:
-        """End the session, after a read that is under way. A second call does nothing."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._held = pa.array([], pa.binary())
-            self._session.close()
-        self._release(self)
-
-    def lose(self) -> None:
-        """Close the scan because the storage is closed, and tell the one who opened it."""
-        self.close()
-        self._on_lost()
+    def _end(self) -> None:
+        self._held = pa.array([], pa.binary())
+        self._session.close()
 
     def _go_to(self, position: bytes | None) -> None:
         row = 0 if position is None else int.from_bytes(position)

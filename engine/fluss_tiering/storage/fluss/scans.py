@@ -25,7 +25,7 @@ from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.reading.scan_session import ScanSession
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import acquire_lease, drop_lease
+from fluss_tiering.storage.fluss.rpc.calls.kv import acquire_lease, drop_lease
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.client import FlussClient, ParallelCalls
 from fluss_tiering.storage.fluss.table_formats import value_layout

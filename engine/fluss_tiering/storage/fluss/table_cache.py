@@ -19,12 +19,12 @@ _FRESH_S: Final = 1.0
 """The age up to which a table counts as fresh."""
 _LISTED_S: Final = 2.0
 """The age up to which the list of tables counts as fresh."""
-_SEEN_AGAIN_AT_ONCE: Final = 50
+_REFRESHED_TABLES: Final = 50
 """The number of known tables that each refresh reads again, in turn, since each costs the cluster a look into
 ZooKeeper. With more tables, an alteration by others is noticed some refreshes later."""
 _GONE: Final = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.DATABASE_NOT_EXIST})
 _UNUSABLE: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.CORRUPT_DATA})
-_OF_ONE_TABLE: Final = frozenset({FlussError.SCHEMA_NOT_EXIST, FlussError.UNKNOWN_SERVER_ERROR})
+_ERRORS_OF_A_TABLE: Final = frozenset({FlussError.SCHEMA_NOT_EXIST, FlussError.UNKNOWN_SERVER_ERROR})
 """The errors of a coordinator that cannot read what it keeps of one table, or creates or drops the table just now."""
 
 
@@ -141,7 +141,7 @@ class ClusterTableCache:
             self._changed_at = {path: at for path, at in self._changed_at.items() if path in listed}
             unknown = [path for path in listed if path not in self._seen]
             known = sorted(self._seen, key=lambda path: self._seen[path].at)
-        self._calls.each(lambda path: self._look(path, known=True), [*unknown, *known[:_SEEN_AGAIN_AT_ONCE]])
+        self._calls.each(lambda path: self._look(path, known=True), [*unknown, *known[:_REFRESHED_TABLES]])
         self._listed_at = self._monotonic()
 
     def _list(self) -> list[TablePath]:
@@ -183,7 +183,7 @@ def _concerns_the_table_alone(error: FlussTieringError) -> bool:
 
 
 def _is_not_described(found: TableInfo | FlussTieringError) -> bool:
-    return isinstance(found, FlussServerError) and found.fluss_error in _OF_ONE_TABLE and not found.transient
+    return isinstance(found, FlussServerError) and found.fluss_error in _ERRORS_OF_A_TABLE and not found.transient
 
 
 def _is_refused(seen: _Seen) -> bool:

@@ -36,7 +36,7 @@ _BATCH_BYTES: Final = 2 << 20
 _KV_BATCH_ROWS: Final = 1 << 15
 """Fluss writes the types of a batch's changes, up to two for each row, into a page of 128 KiB and fails beyond it."""
 _MAX_TABLES: Final = 10_000
-_EARLY_S: Final = 10.0
+_EARLY_WRITES_S: Final = 10.0
 """How long a write is repeated that may be too early for what its table has got."""
 
 
@@ -49,7 +49,7 @@ _GIVE_UP_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Placed:
-    """The rows for a bucket, and the number of buckets by which it was chosen, if the cluster told it."""
+    """The rows for a bucket, and the number of buckets by which it was chosen, if the cluster reports it."""
 
     records: pa.RecordBatch
     among: int | None
@@ -118,10 +118,10 @@ class ClusterWriter:
             partition = partitions[values]
             partition_id = None if partition is None else partition.partition_id
             count = bucket_count(self._client, table, partition)
-            told = table.bucket_count_epoch > 0 or (partition is not None and partition.bucket_count is not None)
+            is_reported = table.bucket_count_epoch > 0 or (partition is not None and partition.bucket_count is not None)
             for bucket, chosen in self._place_in_buckets(table, partition_id, count, rows).items():
                 where = TableBucket(table.table_id, bucket, partition_id)
-                placed[where] = _Placed(chosen, count if told else None)
+                placed[where] = _Placed(chosen, count if is_reported else None)
         return placed
 
     def _place_in_buckets(
@@ -176,7 +176,10 @@ class ClusterWriter:
         Servers learn of new columns and new partitions only after a moment, so a write that is too early is repeated.
         """
         tries = Retrying(
-            stop=stop_after_delay(_EARLY_S), wait=BACK_OFF, retry=retry_if_exception(_is_early), reraise=True
+            stop=stop_after_delay(_EARLY_WRITES_S),
+            wait=BACK_OFF,
+            retry=retry_if_exception(_is_early),
+            reraise=True,
         )
         result: ResultT = tries(self._client.call, call)
         return result

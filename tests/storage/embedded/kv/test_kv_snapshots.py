@@ -23,8 +23,8 @@ from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import KvSnapshot, TableBucket, WriteKind
-from fluss_tiering.storage.embedded.kv.rocksdb import LiveFile
-from fluss_tiering.storage.embedded.kv.snapshots import split_keys
+from fluss_tiering.storage.embedded.kv_snapshots import split_keys
+from fluss_tiering.storage.embedded.rocksdb import LiveFile
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 
 UPSERT, DELETE = WriteKind.UPSERT, WriteKind.DELETE

@@ -6,7 +6,7 @@ import pytest
 from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.storage.embedded.kv.rocksdb import (
+from fluss_tiering.storage.embedded.rocksdb import (
     KvState,
     RocksDbMemory,
     RocksDbStore,

@@ -82,7 +82,7 @@ def test_changes_over_a_snapshot_are_the_rows_of_now(before, changes, chunk, red
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kv_changes, "_REDUCED_AT_BYTES", reduced_at)
         patch.setattr(kv_changes, "_SPILLED_AT_BYTES", spilled_at)
-        patch.setattr(kv_changes, "_CHANGES_AT_ONCE", chunk)
+        patch.setattr(kv_changes, "_CHANGES_IN_BATCH", chunk)
         patch.setattr(kv_changes, "_CHUNK_BYTES", chunk * 20)
         laid = KvChanges(TABLE, batches)
         # Ids below 256 have the same order as their keys.

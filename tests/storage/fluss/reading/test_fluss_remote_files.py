@@ -21,7 +21,7 @@ from fluss_tiering.storage.fluss.reading import remote_files
 from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import KvSnapshotFiles
+from fluss_tiering.storage.fluss.rpc.calls.kv import KvSnapshotFiles
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable

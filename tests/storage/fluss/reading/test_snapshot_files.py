@@ -12,7 +12,7 @@ from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TablePath
 from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import KvSnapshotFiles
+from fluss_tiering.storage.fluss.rpc.calls.kv import KvSnapshotFiles
 
 
 class Client:

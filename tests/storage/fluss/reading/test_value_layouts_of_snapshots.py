@@ -21,7 +21,7 @@ from fluss_tiering.model.table import KvSnapshot, TableInfo
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import KvSnapshotFiles
+from fluss_tiering.storage.fluss.rpc.calls.kv import KvSnapshotFiles
 from fluss_tiering.storage.fluss.rpc.client import FlussClient, ParallelCalls
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.fluss.scans import ClusterScans

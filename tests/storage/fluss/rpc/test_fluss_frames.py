@@ -8,14 +8,14 @@ from fluss_tiering.api.fluss.v1.connection_pb2 import ApiVersionsResponse, Error
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.call import ServerAddress
-from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
-from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.frames import (
+from fluss_tiering.storage.fluss.rpc.connection_steps import (
     MAX_REQUEST_BYTES,
+    Credentials,
     decode_response,
     encode_request,
     frame_length,
 )
+from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 
 
 def test_a_request_is_framed_as_fluss_reads_it() -> None:

@@ -9,7 +9,7 @@ from rocksdict import AccessType, Options, Rdict
 from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import (
+from fluss_tiering.storage.fluss.rpc.calls.kv import (
     KvSnapshotFiles,
     acquire_lease,
     drop_lease,

@@ -10,7 +10,7 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringStats
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import (
+from fluss_tiering.storage.fluss.rpc.calls.kv import (
     acquire_lease,
     kv_snapshot_files,
     latest_kv_snapshots,

@@ -22,7 +22,7 @@ from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDro
 from fluss_tiering.server.core.leases import turns
 from fluss_tiering.server.core.managers import Managers, require_leasable
 from fluss_tiering.server.core.threads import Locks, ServerThreads
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import (
+from fluss_tiering.storage.fluss.rpc.calls.kv import (
     acquire_lease,
     drop_lease,
     kv_snapshot_files,

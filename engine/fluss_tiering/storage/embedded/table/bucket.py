@@ -18,11 +18,11 @@ from fluss_tiering.formats.log.batch import ChangeTypes
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind
-from fluss_tiering.storage.embedded.kv.changelog import Change, ChangelogBuilder
-from fluss_tiering.storage.embedded.kv.rocksdb import KvState, RocksDbMemory, RocksDbStore
-from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
-from fluss_tiering.storage.embedded.kv.snapshots import CheckpointContent, KvSnapshots
+from fluss_tiering.storage.embedded.changelog import Change, ChangelogBuilder
+from fluss_tiering.storage.embedded.kv_scan import EmbeddedKvScan
+from fluss_tiering.storage.embedded.kv_snapshots import CheckpointContent, KvSnapshots
 from fluss_tiering.storage.embedded.layout import ROCKSDB_FOLDER
+from fluss_tiering.storage.embedded.rocksdb import KvState, RocksDbMemory, RocksDbStore
 from fluss_tiering.storage.embedded.segment_reader import CORRUPT_LOG_REMEDY, stored_batches
 from fluss_tiering.storage.embedded.segments import LogEncoding, SegmentedLog
 from fluss_tiering.storage.files import corrupt

@@ -11,8 +11,7 @@ from typing import Final
 
 from fluss_tiering.formats.grouping import PartitionValues
 from fluss_tiering.model.table import TableBucket, TableInfo
-from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbMemory
-from fluss_tiering.storage.embedded.kv.snapshots import KvSnapshots
+from fluss_tiering.storage.embedded.kv_snapshots import KvSnapshots
 from fluss_tiering.storage.embedded.layout import (
     LOG_ENDS_FILE,
     PARTITION_FILE,
@@ -22,6 +21,7 @@ from fluss_tiering.storage.embedded.layout import (
     partition_folder,
     partition_id_of,
 )
+from fluss_tiering.storage.embedded.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.segments import SegmentedLog
 from fluss_tiering.storage.embedded.table.bucket import KvBucket, LogBucket
 from fluss_tiering.storage.files import (

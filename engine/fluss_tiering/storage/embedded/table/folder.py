@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath
-from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.layout import (
     LOG_ENDS_FILE,
     METADATA_FOLDER,
@@ -17,6 +16,7 @@ from fluss_tiering.storage.embedded.layout import (
     bucket_folder_names,
     partition_id_of,
 )
+from fluss_tiering.storage.embedded.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.table.bucket_groups import REMEDY, BucketGroups
 from fluss_tiering.storage.embedded.table.table import EmbeddedTable
 from fluss_tiering.storage.files import (

@@ -29,9 +29,9 @@ TAILS_KEY: Final = "log_tails"
 """The key of the ends of the logs in an offsets file. Fluss's own files have none."""
 _VERSION: Final = 1
 _MISSING: Final = -1
-_MAY_STILL_COMMIT_S: Final = 24 * 60 * 60
+_LATEST_COMMIT_S: Final = 24 * 60 * 60
 """A round that wrote its offsets file so long before the last registered one can no longer commit: it is fenced."""
-_LOOKED_THROUGH_EVERY_S: Final = 10 * 60
+_CLEANUP_INTERVAL_S: Final = 10 * 60
 """How long the files of a table are left alone after a look at all of them.
 
 Those of a whole day are there, and a table may be committed each second.
@@ -102,7 +102,7 @@ class OldOffsetsFiles:
     def __init__(self, folder: Path) -> None:
         """Look through no file yet."""
         self._folder = folder / METADATA_FOLDER
-        self._looked_at: float | None = None
+        self._cleaned_at: float | None = None
 
     def delete(self, registered: Path, kept: Collection[str]) -> int:
         """Delete the files, unless that was done a few minutes ago; see `TableStorage.delete_lake_offsets`.
@@ -113,14 +113,14 @@ class OldOffsetsFiles:
         deleted = 0
         with reporting_os_errors("delete old offsets files in", self._folder):
             written = registered.stat().st_mtime
-            if self._looked_at is not None and 0 <= written - self._looked_at < _LOOKED_THROUGH_EVERY_S:
+            if self._cleaned_at is not None and 0 <= written - self._cleaned_at < _CLEANUP_INTERVAL_S:
                 return 0
             for file in self._folder.glob(f"*{OFFSETS_SUFFIX}"):
                 is_needed = str(file) in kept or file == registered
-                if not is_needed and file.stat().st_mtime < written - _MAY_STILL_COMMIT_S:
+                if not is_needed and file.stat().st_mtime < written - _LATEST_COMMIT_S:
                     file.unlink(missing_ok=True)
                     deleted += 1
-            self._looked_at = written
+            self._cleaned_at = written
         return deleted
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from fluss_tiering.formats.grouping import PartitionValues, rows_by_partition
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind, partition_name
-from fluss_tiering.storage.embedded.kv.scan import EmbeddedKvScan
+from fluss_tiering.storage.embedded.kv_scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.table.bucket import KvBucket, LogBucket
 from fluss_tiering.storage.embedded.table.bucket_groups import BucketGroup, BucketGroups, write_log_ends
 from fluss_tiering.storage.embedded.table.lake_offsets import OldOffsetsFiles

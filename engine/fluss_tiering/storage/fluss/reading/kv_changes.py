@@ -33,7 +33,7 @@ _REDUCED_AT_BYTES: Final = 16 << 20
 _SPILLED_AT_BYTES: Final = 32 << 20
 """The bytes of last changes above which they go to the disk."""
 _CHUNK_BYTES: Final = 4 << 20
-_CHANGES_AT_ONCE: Final = 10_000
+_CHANGES_IN_BATCH: Final = 10_000
 _KEY: Final = methodcaller("as_py")
 _PURPOSE: Final = "fluss-kv-changes"
 _DELETED: Final = b""
@@ -110,8 +110,8 @@ class KvChanges:
             yield from self._spilled.batches(from_key, _CHUNK_BYTES)
             return
         first = 0 if from_key is None else bisect_left(self._in_memory.column("key"), from_key, key=_KEY)
-        for start in range(first, self._in_memory.num_rows, _CHANGES_AT_ONCE):
-            yield self._in_memory.slice(start, _CHANGES_AT_ONCE)
+        for start in range(first, self._in_memory.num_rows, _CHANGES_IN_BATCH):
+            yield self._in_memory.slice(start, _CHANGES_IN_BATCH)
 
 
 def _last_key(batch: pa.RecordBatch) -> bytes:

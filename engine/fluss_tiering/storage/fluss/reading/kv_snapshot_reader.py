@@ -25,13 +25,13 @@ from fluss_tiering.storage.files import temporary_folder
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
 from fluss_tiering.storage.fluss.reading.split_keys import measure_files
-from fluss_tiering.storage.fluss.rpc.calls.kv_snapshots import KvSnapshotFiles, kv_snapshot_files
+from fluss_tiering.storage.fluss.rpc.calls.kv import KvSnapshotFiles, kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.reading import RetryBackoff
 from fluss_tiering.storage.rocksdb_files import SNAPSHOT_FILES, entries, table_files
 
 _TABLE_FILE: Final = ".sst"
-_AT_ONCE: Final = 4
+_THREADS: Final = 4
 _REMEDY: Final = "start the round again with the bucket's latest snapshot"
 
 ItemT = TypeVar("ItemT")
@@ -137,7 +137,7 @@ class KvSnapshotReader:
 
     @staticmethod
     def _each(function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> list[ResultT]:
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fluss-kv-snapshot") as threads:
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="fluss-kv-snapshot") as threads:
             return list(threads.map(function, items))
 
     @contextmanager

@@ -115,7 +115,7 @@ class _Fetching:
                 fetched, projection = self._fetch(offset)
                 self._check_there(fetched, offset)
             except FlussTieringError as error:
-                self._backoff.wait_after(self._of_a_moment(error, offset))
+                self._backoff.wait_after(self._passing_error(error, offset))
                 continue
             self._backoff.restore()
             if fetched.remote_segments:
@@ -165,7 +165,7 @@ class _Fetching:
             remote_first=self._remote_first,
         )
 
-    def _of_a_moment(self, error: FlussTieringError, offset: int) -> FlussTieringError:
+    def _passing_error(self, error: FlussTieringError, offset: int) -> FlussTieringError:
         """Return UNAVAILABLE in place of LOG_OFFSET_OUT_OF_RANGE if the log has the offset after all.
 
         While a leader deletes segments that are in the remote folder, it refuses their offsets: it has the segments no

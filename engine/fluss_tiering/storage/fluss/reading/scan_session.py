@@ -16,7 +16,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import decode_stored
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
-from fluss_tiering.storage.fluss.rpc.calls.kv_scan import SessionRows, close_session, continue_session, open_session
+from fluss_tiering.storage.fluss.rpc.calls.kv import SessionRows, close_session, continue_session, open_session
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.table_formats import value_layout

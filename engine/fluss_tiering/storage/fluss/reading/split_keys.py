@@ -20,7 +20,7 @@ _PIECE_BYTES: Final = 8 << 20
 _MAX_PIECES: Final = 256
 _STEPS_OF_PIECE: Final = 4
 """The number of parts that each piece is measured in."""
-_AT_ONCE: Final = 4
+_THREADS: Final = 4
 _FOOTER_BYTES: Final = 53
 _HANDLES_AT: Final = 1
 _VERSION_AND_MAGIC: Final = struct.Struct("<IQ")
@@ -48,7 +48,7 @@ def measure_files(files: RemoteFiles, paths: Sequence[str]) -> tuple[int, tuple[
         FileNotFoundError: A file is missing.
         FlussTieringError: STORAGE if a file cannot be read.
     """
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fluss-kv-snapshot") as threads:
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="fluss-kv-snapshot") as threads:
         sizes = list(threads.map(files.size, paths))
         total = sum(sizes)
         pieces = min(_MAX_PIECES, total // _PIECE_BYTES)

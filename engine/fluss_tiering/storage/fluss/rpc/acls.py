@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Self
 
-_OF_A_PRINCIPAL: Final = re.compile(
+_PRINCIPAL_REFUSED: Final = re.compile(
     r"Principal FlussPrincipal\{name='(?P<name>.*)', type='(?P<type>.*)'\} have no authorization to operate "
     r"(?P<operation>\w+) on resource Resource\{type=(?P<resource_type>\w+), name='(?P<resource>.*)'\}"
 )
 """What `AbstractAuthorizer` says."""
-_OF_A_BUCKET: Final = re.compile(
+_BUCKET_REFUSED: Final = re.compile(
     r"No permission to (?P<operation>\w+) table (?P<table>\S+) in database (?P<database>\S+)"
 )
 """What `TabletService` says of one bucket of several, without a principal."""
-_ANYBODY: Final = "User:NAME"
+_UNKNOWN_PRINCIPAL: Final = "User:NAME"
 
 
 class ResourceType(StrEnum):
@@ -49,10 +49,10 @@ class MissingAcl:
 
         Authorizers of others, which a cluster may load, have messages of their own.
         """
-        if found := _OF_A_PRINCIPAL.search(message):
+        if found := _PRINCIPAL_REFUSED.search(message):
             principal = f"{found['type']}:{found['name']}"
             return cls(found["operation"], found["resource_type"], found["resource"], principal)
-        if found := _OF_A_BUCKET.search(message):
+        if found := _BUCKET_REFUSED.search(message):
             return cls(found["operation"], ResourceType.TABLE, f"{found['database']}.{found['table']}")
         return None
 
@@ -73,7 +73,7 @@ class MissingAcl:
         resource = "cluster" if self._is_cluster else f"cluster.{self.resource}"
         return (
             f"CALL sys.add_acl(resource => '{resource}', permission => 'ALLOW', "
-            f"principal => '{self.principal or _ANYBODY}', operation => '{self.operation}')"
+            f"principal => '{self.principal or _UNKNOWN_PRINCIPAL}', operation => '{self.operation}')"
         )
 
     @property

@@ -15,21 +15,19 @@ from fluss_tiering.storage.fluss.rpc.api_keys import ServedApis
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerAddress
 from fluss_tiering.storage.fluss.rpc.connection_steps import (
     CLOSED,
+    MAX_FIRST_FRAME_BYTES,
+    MAX_FRAME_BYTES,
+    PREFIX_BYTES,
     Credentials,
     RequestCorrelator,
+    decode_response,
+    encode_request,
+    frame_length,
     handshake,
     lost,
     no_greeting,
     silent,
     unreachable,
-)
-from fluss_tiering.storage.fluss.rpc.frames import (
-    MAX_FIRST_FRAME_BYTES,
-    MAX_FRAME_BYTES,
-    PREFIX_BYTES,
-    decode_response,
-    encode_request,
-    frame_length,
 )
 
 ResultT = TypeVar("ResultT")

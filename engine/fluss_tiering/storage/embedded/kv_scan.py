@@ -13,7 +13,7 @@ from rocksdict import RdictIter
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.storage.embedded.kv.rocksdb import RocksDbView, damaged_rocksdb, reporting_rocksdb_errors
+from fluss_tiering.storage.embedded.rocksdb import RocksDbView, damaged_rocksdb, reporting_rocksdb_errors
 from fluss_tiering.storage.protocol import KvScanBatch
 
 _OFFSET_BYTES: Final = 4

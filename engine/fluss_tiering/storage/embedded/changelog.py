@@ -23,7 +23,7 @@ from fluss_tiering.formats.grouping import last_per_key
 from fluss_tiering.formats.keys import encode_keys
 from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes
 from fluss_tiering.model.table import Column, TableInfo
-from fluss_tiering.storage.embedded.kv.rocksdb import StoreChanges
+from fluss_tiering.storage.embedded.rocksdb import StoreChanges
 
 Lookup = Callable[[Sequence[bytes]], list[bytes | None]]
 """A function that returns the stored values of keys."""

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket
-from fluss_tiering.storage.embedded.kv.rocksdb import LiveFile
 from fluss_tiering.storage.embedded.layout import ROCKSDB_FOLDER, SNAPSHOT_FILE, snapshot_folder, snapshot_id_of
+from fluss_tiering.storage.embedded.rocksdb import LiveFile
 from fluss_tiering.storage.files import (
     DELETED_SUFFIX,
     TEMPORARY_SUFFIX,
