@@ -1,4 +1,4 @@
-"""Go on with the attempt under a lease id, or begin a new one.
+"""Go on with the attempt under a lease id, begin a new one, or release the lease.
 
 Airflow runs an acquire task again when it is retried, but also when a person clears any task of its task group: then
 Airflow clears the acquire tasks of all mapped instances. A new attempt would end what the submit tasks of the others
@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_fluss.submit_task import SubmitState
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import OUTCOMES, LeaseOutcome, TieringState
+from fluss_tiering.model.tiering import OUTCOMES, LeaseDrop, LeaseOutcome, TieringState
 
 if TYPE_CHECKING:
+    import logging
+
     from airflow.sdk.types import Logger
 
+    from airflow_provider_fluss.lease import LeaseHandle
     from fluss_tiering.client import TieringClient
 
 
@@ -86,3 +89,43 @@ def _why_it_lives(
     has_failed = any(each.state is TieringState.FAILED for each in rounds)
     is_unfinished = len(rounds) < len(set(paths))
     return "it has begun and nothing ran under it yet" if renewed and is_unfinished and not has_failed else None
+
+
+def release_lease(client: TieringClient, lease: LeaseHandle, reason: str, log: Logger | logging.Logger) -> None:
+    """Cancel the attempt unless all of its rounds have ended, and then drop the lease. A repeated call changes nothing.
+
+    The cancel comes first, because the application may still run after its task has ended. The server then refuses the
+    next claim, heartbeat and commit of the application, so that it does not read snapshots that the drop unpins. Both
+    calls carry the attempt token, so that they never touch a newer attempt.
+
+    Args:
+        client: A client of the server that granted the lease.
+        lease: The lease to release.
+        reason: The reason that is recorded with the cancelled rounds.
+        log: The logger for the result.
+
+    Raises:
+        FlussTieringError: The server refused the call or could not be reached. The lease then ends when it expires.
+    """
+    rounds = client.lease_outcome(lease.lease_id, lease.attempt_token).rounds
+    ended = {str(each.path) for each in rounds if each.state in OUTCOMES}
+    if not ended.issuperset(lease.tables):
+        client.cancel_tiering(lease.lease_id, lease.attempt_token, reason)
+    match _drop(client, lease):
+        case LeaseDrop.DROPPED:
+            log.info("Released lease %s of %s", lease.lease_id, ", ".join(lease.tables))
+        case LeaseDrop.UNKNOWN:
+            log.info("There is nothing left to release of lease %s", lease.lease_id)
+        case LeaseDrop.STALE:
+            log.warning(
+                "Lease %s was not released: a newer attempt than %s holds it", lease.lease_id, lease.attempt_token
+            )
+
+
+def _drop(client: TieringClient, lease: LeaseHandle) -> LeaseDrop:
+    try:
+        return client.drop_lease(lease.lease_id, attempt_token=lease.attempt_token)
+    except FlussTieringError as error:
+        if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        return LeaseDrop.UNKNOWN  # A server without leases pins nothing.

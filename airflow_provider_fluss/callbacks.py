@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowTaskTimeout
 
+from airflow_provider_fluss.attempt import release_lease
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import ONE_TASK_KEY, LeaseHandle
 from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
-from airflow_provider_fluss.release import release_lease
 from airflow_provider_fluss.submit_task import ENDED
 from airflow_provider_fluss.task_states import task_states, within
 

@@ -87,7 +87,7 @@ class ConnectionSecurity:
             security = ClientSecurity.from_environment({**self.environment(), _TOKEN: self.token or ""})
             token = security.read_token()
         except FlussTieringError as error:
-            raise wrong.told_by(error) from None
+            raise wrong.from_client_error(error) from None
         if token and not (self.tls or self.allow_insecure or target.is_loopback):
             raise wrong(
                 f"a token, but tls is not set in its extra: the token would be sent to {target.address} for everybody "
@@ -187,7 +187,7 @@ class _Wrong:
     def __call__(self, has: str, expected: str) -> UnusableConnectionError:
         return UnusableConnectionError(f"Connection {self._conn_id!r} has {has}: expected {expected}.")
 
-    def told_by(self, error: FlussTieringError) -> UnusableConnectionError:
+    def from_client_error(self, error: FlussTieringError) -> UnusableConnectionError:
         """Return what the client said of variables in the words of the connection."""
         from fluss_tiering.client.security import named  # noqa: PLC0415 - not needed to parse a DAG
 

@@ -1,17 +1,22 @@
-"""Check the values of operators' arguments. A wrong one is an error that names it, and that no further try mends."""
+"""Check the arguments of operators, and whether the server tiers the tables that they name at all."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_fluss.lease import MAX_LEASE_DURATION_MS
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table_options import LAKE_ENABLED, is_set
 from fluss_tiering.model.units import parse_duration_ms
+
+if TYPE_CHECKING:
+    from fluss_tiering.client import TieringClient
+    from fluss_tiering.model.table import TableInfo
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _DURATION: Final = "expected a timedelta or a text such as '6h'"
@@ -100,3 +105,32 @@ def shown(value: object) -> str:
     """Return the value for a message, cut if it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+WRONG_TABLES: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.DATABASE_NOT_EXIST, ErrorCode.TABLE_NOT_EXIST})
+"""Errors that another try will not change."""
+
+
+def is_tiered(table: TableInfo) -> bool:
+    """Return whether the table has the option that makes the server tier it."""
+    return is_set(table.descriptor.properties, LAKE_ENABLED)
+
+
+def why_not_tiered(client: TieringClient, paths: Iterable[TablePath]) -> dict[TablePath, str]:
+    """Return the tables that do not exist, or whose tiering is switched off, each with one sentence that says so.
+
+    Raises:
+        FlussTieringError: UNAVAILABLE if the server cannot be reached.
+    """
+    found = {}
+    for path in paths:
+        try:
+            (table,) = client.get_tables([path])
+        except FlussTieringError as error:
+            if error.code not in WRONG_TABLES:
+                raise
+            found[path] = error.message
+            continue
+        if not is_tiered(table):
+            found[path] = f"the tiering of {path} is switched off: alter it with {LAKE_ENABLED.key}=true"
+    return found

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.sdk import BaseOperator, TaskInstanceState
 
-from airflow_provider_fluss.attempt import continue_or_begin
+from airflow_provider_fluss.attempt import continue_or_begin, release_lease
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.hooks.security import trouble
 from airflow_provider_fluss.lease import LeaseHandle, MalformedLeaseError, lease_id
 from airflow_provider_fluss.links import LakeTieringLink, store_table_link
-from airflow_provider_fluss.operators.arguments import lease_duration_ms, table_paths
-from airflow_provider_fluss.operators.tables import WRONG_TABLES, is_tiered
+from airflow_provider_fluss.operators.arguments import WRONG_TABLES, is_tiered, lease_duration_ms, table_paths
 from airflow_provider_fluss.outcome import Judgement, Verdict, judge
-from airflow_provider_fluss.release import release_lease
 from airflow_provider_fluss.submit_task import SubmitState, SubmitTask
 from airflow_provider_fluss.task_states import TaskInstanceKey, task_states
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

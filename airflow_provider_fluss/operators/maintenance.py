@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
-from airflow_provider_fluss.operators.arguments import duration_ms, table_paths, whole_number
+from airflow_provider_fluss.operators.arguments import duration_ms, table_paths, whole_number, why_not_tiered
 from airflow_provider_fluss.operators.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, logged_error
-from airflow_provider_fluss.operators.tables import why_not_tiered
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath

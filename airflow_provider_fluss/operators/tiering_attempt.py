@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
+from airflow_provider_fluss.attempt import release_lease
 from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.operators.arguments import why_not_tiered
 from airflow_provider_fluss.operators.engine_submit import spark_cause
 from airflow_provider_fluss.operators.living_rounds import settled, wait_for_living_rounds
-from airflow_provider_fluss.operators.tables import why_not_tiered
 from airflow_provider_fluss.outcome import Judgement, Verdict, fail_if_ended, judge, named
-from airflow_provider_fluss.release import release_lease
 from airflow_provider_fluss.submit_task import HAS_SUBMITTED
 from airflow_provider_fluss.task_states import CLEARED, KILL_SECONDS, MARKED, TaskInstanceKey, within
 from fluss_tiering.model.errors import FlussTieringError

@@ -15,8 +15,7 @@ from airflow_provider_fluss.missing_connection import UnreachableConnectionError
 from airflow_provider_fluss.outage_timer import OutageTimer
 from airflow_provider_fluss.outcome import Judgement, Verdict, judge, named
 from airflow_provider_fluss.submit_task import MAY_SUBMIT, SubmitTask
-from airflow_provider_fluss.task_states import MARKED, TaskInstanceKey
-from airflow_provider_fluss.triggers.task_states import SharedTaskStates
+from airflow_provider_fluss.task_states import MARKED, SharedTaskStates, TaskInstanceKey
 from fluss_tiering.model.errors import FlussTieringError
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from collections import Counter
 
 import pytest
 
-from airflow_provider_fluss.task_states import TaskInstanceKey
-from airflow_provider_fluss.triggers import task_states as shared
+from airflow_provider_fluss import task_states as shared
+from airflow_provider_fluss.task_states import SharedTaskStates, TaskInstanceKey
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
-from airflow_provider_fluss.triggers.task_states import SharedTaskStates
 from waiting import WAIT_S, wait_until
 
 

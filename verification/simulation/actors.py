@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from airflow_provider_fluss.attempt import release_lease
 from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.outcome import Verdict, judge
-from airflow_provider_fluss.release import release_lease
 from airflow_provider_fluss.submit_task import SubmitState
 from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.model.errors import FlussTieringError

@@ -1,7 +1,8 @@
 """Who may see the page and who may act on it. Airflow's auth manager decides; the page has no users of its own.
 
 A user who may see Airflow's plugins may read the page: Airflow shows the entry in its navigation to the same users. A
-user who may edit the connection of a tiering server may act on its tables and leases.
+user who may edit the connection of a tiering server may act on its tables and leases. What the routes do not accept is
+answered with 422, before anything is asked, done or recorded.
 """
 
 from __future__ import annotations
@@ -15,10 +16,28 @@ from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.configuration import conf
 from airflow.models.connection import Connection
-from fastapi import Depends, HTTPException, Request, status
+from fastapi import Depends, Form, HTTPException, Query, Request, status
 from itsdangerous import BadSignature, URLSafeTimedSerializer
+from pydantic import AfterValidator
 
-from airflow_provider_fluss.plugins.page.inputs import Field, Token
+_LONGEST: Final = 2000
+_LARGEST: Final = 2**63 - 1
+"""The largest number that the protocol of the tiering server carries."""
+
+
+def _without_controls(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("expected a text without control characters")
+    return text
+
+
+Text = Annotated[str, Query(max_length=_LONGEST), AfterValidator(_without_controls)]
+# FastAPI of Airflow 3.1 takes an empty field for a text; later ones take it for none.
+Field = Annotated[str, Form(min_length=1, max_length=_LONGEST), AfterValidator(_without_controls)]
+Token = Annotated[str, Form(max_length=_LONGEST), AfterValidator(_without_controls)]
+Attempt = Annotated[int, Form(ge=0, le=_LARGEST)]
+Number = Annotated[int, Query(ge=-_LARGEST, le=_LARGEST)]
+
 
 _TOKEN_SECONDS: Final = 12 * 60 * 60
 _SALT: Final = "fluss-lake-tiering"

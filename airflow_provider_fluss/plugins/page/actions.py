@@ -20,9 +20,8 @@ from fastapi import HTTPException, Response
 from fastapi.responses import RedirectResponse
 from sqlalchemy import update
 
-from airflow_provider_fluss.plugins.page.connections import fluss_connections
-from airflow_provider_fluss.plugins.page.known import LEASES, OUTAGES, STATUSES, ask
-from airflow_provider_fluss.plugins.page.notes import Note, write_note
+from airflow_provider_fluss.plugins.page.html import Note, write_note
+from airflow_provider_fluss.plugins.page.known import LEASES, OUTAGES, STATUSES, ask, fluss_connections
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import LeaseDrop, TieringState

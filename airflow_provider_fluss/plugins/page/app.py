@@ -15,12 +15,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as AnyHttpException
 
 from airflow_provider_fluss.plugins.page import actions, views
-from airflow_provider_fluss.plugins.page.access import Editor, Reader, reader
-from airflow_provider_fluss.plugins.page.files import static_file
-from airflow_provider_fluss.plugins.page.html import refusal
-from airflow_provider_fluss.plugins.page.inputs import Attempt, Field, Number, Text
+from airflow_provider_fluss.plugins.page.access import Attempt, Editor, Field, Number, Reader, Text, reader
+from airflow_provider_fluss.plugins.page.html import refusal, static_file
+from airflow_provider_fluss.plugins.page.known import in_thread
 from airflow_provider_fluss.plugins.page.selection import Selection
-from airflow_provider_fluss.plugins.page.threads import in_thread
 
 
 def make_app() -> FastAPI:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -15,18 +15,53 @@ from fastapi import Response
 from airflow_provider_fluss.lineage import lake_names
 from airflow_provider_fluss.plugins.page.access import form_token, may_edit
 from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts, folded, took
-from airflow_provider_fluss.plugins.page.connections import fluss_connections
-from airflow_provider_fluss.plugins.page.html import page
-from airflow_provider_fluss.plugins.page.known import LEASES, STATUSES, ask
-from airflow_provider_fluss.plugins.page.lease_rows import MOST_LEASES, lease_rows
-from airflow_provider_fluss.plugins.page.notes import read_note
+from airflow_provider_fluss.plugins.page.html import page, read_note
+from airflow_provider_fluss.plugins.page.known import LEASES, STATUSES, ask, fluss_connections
 from airflow_provider_fluss.plugins.page.selection import ALWAYS_SHOWN, FILTERS, Selection, select
 from fluss_tiering.model.error_text import mask_secrets, masked_options
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.model.tiering import KvSnapshotLease, TieringStatus
 
 if TYPE_CHECKING:
     from fluss_tiering.client import TieringClient
+
+MAX_LEASES: Final = 500
+"""A page shows this many leases, those that expire first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """A lease as the page shows it.
+
+    Attributes:
+        lease: The lease.
+        tables: The names of its tables in their order; the id stands for a table that the server does not tier.
+        left: The part of the time since the lease was acquired or renewed that is left, from 0 to 100.
+    """
+
+    lease: KvSnapshotLease
+    tables: tuple[str, ...]
+    left: int
+
+
+def lease_rows(leases: Iterable[KvSnapshotLease], statuses: Iterable[TieringStatus], now: int) -> list[LeaseRow]:
+    """Return the rows of these leases. `now` is in ms since the epoch."""
+    names = {each.table_id: str(each.path) for each in statuses}
+    return [
+        LeaseRow(
+            lease,
+            tuple(sorted({names.get(each.table_id, f"table {each.table_id}") for each in lease.snapshots})),
+            _part_left(lease, now),
+        )
+        for lease in leases
+    ]
+
+
+def _part_left(lease: KvSnapshotLease, now: int) -> int:
+    whole = lease.expiration_time - lease.acquired_time
+    return min(100, max(0, 100 * (lease.expiration_time - now) // whole)) if whole > 0 else 0
+
 
 _ASKED_ROUNDS: Final = 200
 _SHOWN_ROUNDS: Final = 50
@@ -128,7 +163,7 @@ def leases(visit: Visit) -> Response:
     def content(conn: str, now: int) -> Mapping[str, Any]:
         found = LEASES.get(conn)
         return {
-            "leases": lease_rows(found[:MOST_LEASES], STATUSES.get(conn), now),
+            "leases": lease_rows(found[:MAX_LEASES], STATUSES.get(conn), now),
             "number": len(found),
         }
 

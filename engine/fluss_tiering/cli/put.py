@@ -103,7 +103,7 @@ def put(
                         progress.advance(task, acknowledged)
                 except FlussTieringError as error:
                     so_far = _what_was_written(info.descriptor, kind, written, file.name, of_file)
-                    raise _told(error, file.name, so_far) from error
+                    raise _with_place(error, file.name, so_far) from error
                 except KeyboardInterrupt:
                     # The server may also write what was sent last. Nobody has waited for its answer.
                     if so_far := _what_was_written(info.descriptor, kind, written, file.name, of_file):
@@ -168,7 +168,7 @@ def _what_was_written(table: TableDescriptor, kind: WriteKind, before: int, name
     )
 
 
-def _told(error: FlussTieringError, name: str, so_far: str) -> FlussTieringError:
+def _with_place(error: FlussTieringError, name: str, so_far: str) -> FlussTieringError:
     """Return the error with the name of the file, and with what was written before it."""
     if error.code is ErrorCode.INVALID_ROWS and name not in error.message:
         error = FlussTieringError(error.code, f"{name}: {error.message}")

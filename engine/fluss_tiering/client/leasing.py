@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fluss_tiering.client.client import TieringClient
 
 _MAX_PLANS: Final = 3
-_TAKEN_AT_ONCE: Final = 64
+_SNAPSHOTS_PER_CALL: Final = 64
 """How many KV snapshots a call takes. A slow disk needs seconds for them, and a call has a deadline."""
 
 logger = logging.getLogger(__name__)
@@ -90,8 +90,8 @@ def _plan(client: TieringClient, buckets: Mapping[TablePath, set[TableBucket]]) 
         snapshots = [_usable(info) for info in infos if info.bucket in buckets[path]]
         latest.update({each.bucket: each.snapshot_id for each in snapshots if each is not None})
         to_take += [(path, bucket) for bucket in buckets[path] - latest.keys()]
-    for first in range(0, len(to_take), _TAKEN_AT_ONCE):
-        some = to_take[first : first + _TAKEN_AT_ONCE]
+    for first in range(0, len(to_take), _SNAPSHOTS_PER_CALL):
+        some = to_take[first : first + _SNAPSHOTS_PER_CALL]
         wanted = {bucket for _, bucket in some}
         for taken in client.take_kv_snapshots(list(dict(some)), wanted).values():
             # A server that does not know the buckets of this request takes a snapshot of each.

@@ -41,6 +41,12 @@ class Target:
             FlussTieringError: INVALID_REQUEST if the host, the port or the id is missing. gRPC's own error would not
                 say so.
         """
+        if not isinstance(text, str):
+            # A field of an Airflow connection may hold any value of JSON.
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the tiering server's address is {text!r}: expected a text HOST:PORT, for example {DEFAULT_TARGET}",
+            )
         server_id, at, addresses = text.rpartition("@")
         if at and not re.fullmatch(r"[A-Za-z0-9_.-]+", server_id):
             raise FlussTieringError(

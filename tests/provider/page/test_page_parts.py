@@ -14,8 +14,7 @@ import pytest
 from airflow_provider_fluss.plugins.page import known, text
 from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts, folded, took
 from airflow_provider_fluss.plugins.page.html import _environment
-from airflow_provider_fluss.plugins.page.known import Kept
-from airflow_provider_fluss.plugins.page.threads import THREADS_OF_A_CONNECTION, in_thread
+from airflow_provider_fluss.plugins.page.known import THREADS_OF_A_CONNECTION, Kept, in_thread
 from airflow_provider_fluss.plugins.route import dag_run_href, task_log_href
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath

@@ -40,7 +40,7 @@ _REFUSED: Final = re.compile(
 _SHOWN: Final = 200
 """How many characters of a reason an error shows at most: it may have the whole value."""
 _LARGEST_VALUE: Final = 2**31 - 1
-_COUNTED_AT_ONCE: Final = 2**20
+_CHUNK_BYTES: Final = 2**20
 
 
 class _WrongValueError(Exception):
@@ -79,7 +79,7 @@ def csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) -
                 before += batch.num_rows
     except _WrongValueError as error:
         line = _line(path, before + error.row, has_empty_rows=has_empty_rows)
-        raise pa.ArrowInvalid(_told(line, error.column, columns, error.reason)) from error
+        raise pa.ArrowInvalid(_error_text(line, error.column, columns, error.reason)) from error
     except pa.ArrowInvalid as error:
         found = _REFUSED.search(str(error))
         if found is None:
@@ -87,7 +87,7 @@ def csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) -
         names = next((values for _, values in _csv_rows(path)), [])
         name = names[int(found["column"])] if found["column"] and int(found["column"]) < len(names) else None
         line = _line(path, int(found["row"]), has_empty_rows=has_empty_rows) if found["row"] else None
-        raise pa.ArrowInvalid(_told(line, name, columns, found["reason"])) from error
+        raise pa.ArrowInvalid(_error_text(line, name, columns, found["reason"])) from error
 
 
 def convert_options(null_values: list[str]) -> pa.csv.ConvertOptions:
@@ -115,7 +115,7 @@ def check_quotes(path: Path) -> None:
     """
     # If all quotes are closed their number is even, and counting them is quick.
     with path.open("rb") as file:
-        if not sum(part.count(b'"') for part in iter(lambda: file.read(_COUNTED_AT_ONCE), b"")) % 2:
+        if not sum(part.count(b'"') for part in iter(lambda: file.read(_CHUNK_BYTES), b"")) % 2:
             return
     begin = 1
     with _text(path) as file:
@@ -213,7 +213,7 @@ def _refuse_first(wrong: pa.BooleanArray, column: Column, values: pa.Array, why:
         raise _WrongValueError(row, column.name, why if value is None else f"{why}: {str(value)!r}")
 
 
-def _told(line: int | None, name: str | None, columns: Sequence[Column], reason: str) -> str:
+def _error_text(line: int | None, name: str | None, columns: Sequence[Column], reason: str) -> str:
     kind = next((f" ({each.data_type})" for each in columns if each.name == name), "")
     places = [f"line {line}"] if line else []
     places += [f"column {name!r}{kind}"] if name is not None else []

@@ -26,7 +26,7 @@ STANDARD_INPUT: Final = Path("-")
 _MAGIC_OF_PARQUET: Final = b"PAR1"
 _EMPTY: Final = "Empty CSV file"
 """What pyarrow says of a CSV file without a line."""
-_COUNTED_AT_ONCE: Final = 2**20
+_CHUNK_BYTES: Final = 2**20
 
 
 def file_batches(path: Path, columns: Sequence[Column], null_values: list[str]) -> Iterator[pa.RecordBatch]:
@@ -131,7 +131,7 @@ def _whole(path: Path) -> Iterator[Path]:
 def _lines_behind_the_first(path: Path) -> int:
     lines, last = -1, b"\n"
     with path.open("rb") as file:
-        while part := file.read(_COUNTED_AT_ONCE):
+        while part := file.read(_CHUNK_BYTES):
             lines += part.count(b"\n")
             last = part[-1:]
     return max(0, lines + (last != b"\n"))

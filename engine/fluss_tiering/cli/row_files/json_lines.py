@@ -17,7 +17,7 @@ from fluss_tiering.formats.nested_arrays import cast_parts
 from fluss_tiering.model.data_type import DataType
 from fluss_tiering.model.table import Column, DataTypeRoot
 
-_ROWS_AT_ONCE: Final = 65_536
+_ROWS_PER_CHUNK: Final = 65_536
 _NAN: Final = "NaN"
 _INFINITY: Final = "Infinity"
 _NOT_FINITE: Final = {"nan": _NAN, "inf": _INFINITY, "-inf": f"-{_INFINITY}"}
@@ -36,8 +36,8 @@ def json_lines(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[mem
         batch: The rows in the Arrow schema of the table.
         columns: The columns of the table.
     """
-    for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-        part = batch.slice(start, _ROWS_AT_ONCE)
+    for start in range(0, batch.num_rows, _ROWS_PER_CHUNK):
+        part = batch.slice(start, _ROWS_PER_CHUNK)
         pieces: list[pa.Array | str] = []
         for number, (column, values) in enumerate(zip(columns, part.columns, strict=True)):
             name = json.dumps(column.name, ensure_ascii=False)
