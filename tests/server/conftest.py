@@ -31,9 +31,13 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.long])])
 def managers(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -> Iterator[Managers]:  # noqa: F811
-    """The managers on an empty database of each kind."""
+    """The managers on an empty database of each kind.
+
+    What differs between the kinds are the store and failing over, whose own tests have both. So it is SQLite alone here
+    but for `make test-long`.
+    """
     if request.param == "sqlite":
         path = shutil.copy(request.getfixturevalue("empty_database"), tmp_path / "server.db")
         opened = Managers(path, clock)

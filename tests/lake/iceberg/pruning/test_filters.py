@@ -79,6 +79,7 @@ def _is_beyond_pyiceberg(name: str, value: Any) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", COLUMNS)
 @pytest.mark.parametrize("judge", [DUCKDB, CLICKHOUSE, PYICEBERG])
 def test_a_predicate_finds_the_same_rows_pushed_down_or_not(lake: Lake, judge: str, name: str) -> None:
@@ -92,6 +93,7 @@ def test_a_predicate_finds_the_same_rows_in_spark(lake: Lake, name: str) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TIMES)
 @pytest.mark.parametrize("judge", [DUCKDB, PYICEBERG])
 def test_a_predicate_on_a_time_finds_the_same_rows(times: Lake, judge: str, name: str) -> None:
