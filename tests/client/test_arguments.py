@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
+from cases import cases
 from fluss_tiering.client import AsyncTieringClient, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath, WriteKind
@@ -31,13 +32,13 @@ def test_a_text_in_the_place_of_a_list_is_no_list_of_tables() -> None:
         client.get_tables("db.t")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
+@cases("timeout", [0, -1, float("nan"), float("inf")])
 def test_a_timeout_that_is_no_time_is_refused(timeout: float) -> None:
     with pytest.raises(FlussTieringError, match="expected a number of seconds above 0"):
         TieringClient(_NOWHERE, timeout=timeout)
 
 
-@pytest.mark.parametrize(
+@cases(
     "call",
     [
         lambda c: c.list_tables(),

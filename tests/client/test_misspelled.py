@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import cases
 from fluss_tiering.client.misspelled import meant
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.source.options import SourceOptions
@@ -12,7 +13,7 @@ EXTRA = ["timeout", "token_file", "tls", "tls_ca", "tls_cert", "tls_key", "allow
 OPTIONS = {"table": "shop.orders", "tokenFile": "/token", "maxPartitionBytes": "5", "acceptsFilters": "true"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "known"),
     [
         ("tlsca", "tls_ca"),
@@ -31,7 +32,7 @@ def test_a_name_is_near_to_at_most_one(name: str, known: str | None) -> None:
     assert meant(name, EXTRA) == known
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "expected"),
     [
         ("token_file", '"tokenFile"'),

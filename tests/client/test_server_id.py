@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from cases import cases
 from engine_support import SCHEMA, ServerProcess, new_table
 from fluss_tiering.client import AsyncTieringClient, TieringClient
 from fluss_tiering.client.target import Target
@@ -77,7 +78,7 @@ def test_a_server_that_takes_a_port_over_is_noticed(tmp_path) -> None:  # D30
             second.stop()
 
 
-@pytest.mark.parametrize("text", ["@127.0.0.1:9133", "a b@127.0.0.1:9133", "id@127.0.0.1", "id@", "9133", "é@h:1"])
+@cases("text", ["@127.0.0.1:9133", "a b@127.0.0.1:9133", "id@127.0.0.1", "id@", "9133", "é@h:1"])
 def test_a_server_that_cannot_be_meant_is_refused(text) -> None:  # D30
     assert repr(text) in refused_by(lambda: TieringClient(text))
 

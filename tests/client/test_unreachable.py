@@ -15,6 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from cases import cases
 from engine_support import ServerProcess
 from fluss_tiering.client import AsyncTieringClient, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -59,8 +60,8 @@ def test_an_unreachable_server_is_named_with_what_to_do(nobody: str, call: Calla
     assert time.monotonic() - started < 60
 
 
-@pytest.mark.parametrize("target", ["", "  ", "localhost", "localhost:", ":9133", "localhost:http", "a b:9133"])
-@pytest.mark.parametrize("client", [TieringClient, AsyncTieringClient])
+@cases("target", ["", "  ", "localhost", "localhost:", ":9133", "localhost:http", "a b:9133"])
+@cases("client", [TieringClient, AsyncTieringClient])
 def test_an_address_without_host_and_port_is_refused(client: Callable[[str], object], target: str) -> None:
     with pytest.raises(FlussTieringError) as refused:
         client(target)

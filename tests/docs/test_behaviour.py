@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import behaviour
+from cases import cases
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "behaviour.md").read_text()
@@ -21,7 +22,7 @@ def test_every_number_is_promised_once() -> None:
     assert len(set(NUMBERS)) == len(NUMBERS) == len(SEEDS) + 12
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+@cases("number", NUMBERS)
 def test_every_promise_is_shown_by_a_test(number: str) -> None:
     assert behaviour.citations(ROOT).get(number)
 

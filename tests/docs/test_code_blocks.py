@@ -11,6 +11,8 @@ import pytest
 import yaml
 from code_blocks import ROOT, CodeBlock, code_blocks
 
+from cases import cases
+
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 AIRFLOW_PAGES = [
     *sorted((ROOT / "docs" / "airflow").glob("*.md")),
@@ -35,7 +37,7 @@ def test_there_are_blocks_to_test() -> None:
     assert DATA
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=str)
+@cases("block", PYTHON)
 def test_python_compiles(block: CodeBlock) -> None:
     # Blank lines before the code let an error name the line of the page.
     compile("\n" * block.line + block.code, block.page, "exec", dont_inherit=True)
@@ -47,7 +49,7 @@ def test_data_can_be_read(block: CodeBlock) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("block", SHELL, ids=str)
+@cases("block", SHELL)
 def test_the_shell_understands_commands(block: CodeBlock) -> None:
     checked = subprocess.run(["bash", "-n"], input=block.code, check=False, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr

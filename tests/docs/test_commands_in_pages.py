@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import typer
 from code_blocks import ROOT
 
+from cases import cases
 from fluss_tiering.cli.main import app
 
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,7 +49,7 @@ def unknown_in(arguments: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@cases("page", PAGES)
 def test_commands_and_options_that_a_page_names_exist(page: Path) -> None:  # D29
     assert {f"{line}: {wrong}" for line in commands_of(page.read_text()) if (wrong := unknown_in(line))} == set()
 
@@ -66,6 +66,6 @@ def test_the_first_pages_use_one_environment_one_data_folder_and_one_table() -> 
         assert set(re.findall(r"\bshop\.\w+", text)) == {"shop.orders"}, page
 
 
-@pytest.mark.parametrize("line", ["serve --bogus", "tires", "tables list --bootstrap.servers x", "--nope status"])
+@cases("line", ["serve --bogus", "tires", "tables list --bootstrap.servers x", "--nope status"])
 def test_the_check_can_fail(line: str) -> None:
     assert unknown_in(line)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cases import cases
 from certificates import Authority
 from engine_support import ServerThread, new_table
 from fluss_tiering.client import TieringClient
@@ -103,7 +104,7 @@ def metrics_of(expression: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize(("where", "expression", "shown"), EXPRESSIONS, ids=[each[0] for each in EXPRESSIONS])
+@cases(("where", "expression", "shown"), EXPRESSIONS)
 def test_what_is_asked_for_is_exported(
     exported: dict[str, set[str]], where: str, expression: str, shown: set[str]
 ) -> None:

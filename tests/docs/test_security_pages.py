@@ -9,6 +9,7 @@ import pytest
 import typer
 from code_blocks import ROOT
 
+from cases import cases
 from fluss_tiering.cli.main import app
 from fluss_tiering.client.security import VARIABLES
 from fluss_tiering.model.units import parse_memory_size
@@ -25,7 +26,7 @@ NOT_SETTINGS = {
 """Other words in backticks that have hyphens or dots."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@cases("page", PAGES)
 def test_pages_name_settings_and_variables_that_exist(page: Path) -> None:
     text = page.read_text()
     keys = re.findall(r"-D ([a-z][\w.-]*)=", text)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pyiceberg import types as iceberg
 from pyiceberg.transforms import BucketTransform
 
+from cases import cases
 from fluss_tiering.formats.bucketing import assign_buckets, check_bucket_key_type
 from fluss_tiering.formats.schema import arrow_type
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -18,7 +19,7 @@ from fluss_tiering.model.table import DataType
 ALL_31_BITS = 2**31 - 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "text", "hash_of_specification"),
     [
         # Iceberg's specification, appendix B: the hash of each value, seed 0.

@@ -20,6 +20,7 @@ from row_of_all_types import (
     vector_batch,
 )
 
+from cases import cases
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.formats.compacted.row import decode_values, encode_values
 from fluss_tiering.formats.keys import encode_keys
@@ -109,13 +110,13 @@ def test_keys_are_flusss() -> None:
     assert encode_keys(further_batch(), FURTHER_COLUMNS[:10]).to_pylist() == [FURTHER_VALUE[4:]]
 
 
-@pytest.mark.parametrize("index", BUCKETS_OF_1009)
+@cases("index", BUCKETS_OF_1009)
 def test_buckets_are_flusss(index: int) -> None:
     buckets = assign_buckets(vector_batch().column(index), VECTOR_COLUMNS[index].data_type, 1009)
     assert buckets.tolist() == [BUCKETS_OF_1009[index]]
 
 
-@pytest.mark.parametrize("index", FURTHER_BUCKETS_OF_1009)
+@cases("index", FURTHER_BUCKETS_OF_1009)
 def test_buckets_of_further_types_are_flusss(index: int) -> None:
     buckets = assign_buckets(further_batch().column(index), FURTHER_COLUMNS[index].data_type, 1009)
     assert buckets.tolist() == [FURTHER_BUCKETS_OF_1009[index]]
@@ -131,7 +132,7 @@ def nested_batch_with_all() -> pa.RecordBatch:
     return nested_batch().set_column(8, last, pa.array([[1]], last.type))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "compression", "row"),
     [
         ("none", "NONE", last_is_x(vector_batch(), VECTOR_COLUMNS)),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pytest
 
+from cases import cases
 from fluss_tiering.formats.keys import encode_iceberg_keys
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import Column, DataType
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "value", "expected"),
     [
         ("BINARY(4)", b"\x00\xff\x7f\x80", b"\x00\xff\x7f\x80"),

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 
+from cases import cases
 from fluss_tiering.formats import ipc
 from fluss_tiering.formats.ipc import rows_from_ipc
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -32,8 +33,8 @@ def test_rows_come_back_as_they_were_sent() -> None:
     assert rows_from_ipc(stream(ROWS.slice(0, 0))) == ROWS.slice(0, 0)
 
 
-@pytest.mark.parametrize("codec", ["zstd", "lz4"])
-@pytest.mark.parametrize("column", ["id", "name"])
+@cases("codec", ["zstd", "lz4"])
+@cases("column", ["id", "name"])
 def test_compressed_streams_are_refused_before_they_expand(codec: str, column: str) -> None:
     arrow_ipc = stream(ROWS.select([column]), pa.ipc.IpcWriteOptions(compression=codec))
     error = refusal(arrow_ipc)
@@ -85,7 +86,7 @@ def test_a_value_that_does_not_fit_its_type_is_named_with_its_column() -> None:
     assert "column 'price' has a value that its type decimal128(5, 2) cannot have" in error.message
 
 
-@pytest.mark.parametrize("position", range(0, 600, 7))
+@cases("position", range(0, 600, 7))
 def test_damaged_bytes_are_rows_or_refused(position: int) -> None:
     damaged = bytearray(stream(ROWS))
     damaged[position] ^= 0xFF

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pytest
 
+from cases import cases
 from fluss_tiering.formats.micros import as_type, lake_type, micros_type
 from fluss_tiering.formats.schema import arrow_type
 from fluss_tiering.model.data_type import DataType
@@ -12,7 +12,7 @@ from fluss_tiering.model.data_type import DataType
 DAY_NS = 86_400 * 10**9
 
 
-@pytest.mark.parametrize("kind", ["TIME(7)", "TIME(9)", "TIMESTAMP(9)", "TIMESTAMP_LTZ(7)"])
+@cases("kind", ["TIME(7)", "TIME(9)", "TIMESTAMP(9)", "TIMESTAMP_LTZ(7)"])
 def test_nanoseconds_are_rounded_down_in_the_lake(kind: str) -> None:
     data_type = DataType.parse(kind)
     given = pa.array([0, 999, 1_000, 1_001, None, DAY_NS - 1], pa.int64()).cast(arrow_type(data_type))

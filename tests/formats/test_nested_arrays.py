@@ -1,8 +1,8 @@
 """Nested columns as the lake and Spark hold them, with any bytes under their nulls."""
 
 import pyarrow as pa
-import pytest
 
+from cases import cases
 from fluss_tiering.formats.micros import as_type, lake_type, micros_type
 from fluss_tiering.formats.schema import arrow_type
 from fluss_tiering.model.data_type import DataType
@@ -28,8 +28,8 @@ def nested() -> pa.StructArray:
     return pa.StructArray.from_arrays(parts, fields=list(arrow_type(NESTED)), mask=pa.array([True, False, False]))
 
 
-@pytest.mark.parametrize(("kind", "per_millisecond"), [(lake_type(NESTED), 1_000), (micros_type(NESTED), 1_000_000)])
-@pytest.mark.parametrize("start", [0, 1])
+@cases(("kind", "per_millisecond"), [(lake_type(NESTED), 1_000), (micros_type(NESTED), 1_000_000)])
+@cases("start", [0, 1])
 def test_parts_are_converted_as_columns_are(kind: pa.DataType, per_millisecond: int, start: int) -> None:
     made = as_type(nested().slice(start), kind)
     made.validate(full=True)

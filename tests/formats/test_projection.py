@@ -2,6 +2,7 @@ import pyarrow as pa
 import pytest
 from row_of_all_types import table_columns
 
+from cases import cases
 from fluss_tiering.formats.schema import Projection, arrow_schema, no_columns
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
@@ -11,7 +12,7 @@ TABLE = TableInfo(1, TablePath("shop", "orders"), 1, TableDescriptor(COLUMNS), 0
 ROWS = pa.record_batch([[1, 2], ["a", None], [[1], []]], schema=arrow_schema(COLUMNS))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("names", "included"),
     [
         (None, None),

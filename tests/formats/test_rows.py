@@ -5,6 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from cases import cases
 from fluss_tiering import formats
 from fluss_tiering.formats.rows import conform
 from fluss_tiering.formats.schema import arrow_schema, arrow_type
@@ -86,7 +87,7 @@ def test_no_rows_are_rows_too() -> None:
     assert conform(arrow_schema(COLUMNS).empty_table(), COLUMNS).num_rows == 0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "text", "expected"),
     [
         (pa.array([1, None], pa.uint8()), "INT", [1, None]),
@@ -121,7 +122,7 @@ def test_casts_that_change_no_value_are_made(values: pa.Array, text: str, expect
     assert conform(pa.table({"c": values}), [column("c", text)]).column("c").to_pylist() == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "text", "expected"),
     [
         (pa.array([1], pa.timestamp("s")), "TIMESTAMP(6)", 1_000_000),
@@ -138,7 +139,7 @@ def test_instants_and_days_stay_what_they_are(values: pa.Array, text: str, expec
     assert cast.cast(pa.int32() if text == "DATE" else pa.int64()).to_pylist() == [expected]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "text"),
     [
         (pa.array([2**31]), "INT"),
@@ -165,7 +166,7 @@ def test_a_cast_that_would_change_a_value_is_refused(values: pa.Array, text: str
     assert message.startswith(f"column 'c' is {values.type} with a value that {DataType.parse(text)} cannot hold: ")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "text"),
     [
         (pa.array(["1"]), "INT"),
@@ -197,8 +198,8 @@ def test_a_type_that_does_not_fit_is_named_with_what_was_expected(values: pa.Arr
     assert message.startswith(f"column 'c' is {values.type}: expected {DataType.parse(text)}")
 
 
-@pytest.mark.parametrize("scale", [-5, 11, -16777214])
-@pytest.mark.parametrize("in_dictionary", [False, True])
+@cases("scale", [-5, 11, -16777214])
+@cases("in_dictionary", [False, True])
 def test_a_decimal_with_a_senseless_scale_is_refused_before_it_is_cast(scale: int, in_dictionary: bool) -> None:
     values = pa.array([1], pa.int64()).cast(pa.decimal128(19, 0)).view(pa.decimal128(10, scale))
     if in_dictionary:
@@ -212,7 +213,7 @@ def test_more_sub_second_digits_than_the_precision_are_refused() -> None:
     assert message == "column 'c' has a value with more than 4 sub-second digits: expected TIMESTAMP(4)"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "text", "message"),
     [
         ([10], "TIME(1)", "more than 1 sub-second digits: expected TIME(1)"),
@@ -241,8 +242,8 @@ def test_a_null_within_a_value_is_refused_where_it_must_not_be() -> None:
     assert message == "column 'c.element' is null in row 1: expected a value, since the column is INT NOT NULL"
 
 
-@pytest.mark.parametrize("part", [pa.int32(), pa.int64()])
-@pytest.mark.parametrize("nullable", [True, False])
+@cases("part", [pa.int32(), pa.int64()])
+@cases("nullable", [True, False])
 def test_beneath_a_null_there_may_be_nulls(part: pa.DataType, nullable: bool) -> None:
     """Readers of Parquet files return such rows, even if the parts of a value must not be null."""
     kind = pa.struct([pa.field("a", part, nullable)])

@@ -1,12 +1,13 @@
 import pyarrow as pa
 import pytest
 
+from cases import cases
 from fluss_tiering.formats.schema import arrow_schema, arrow_type, column_from_arrow, columns_from_arrow
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("BOOLEAN", pa.bool_()),
@@ -50,7 +51,7 @@ def test_the_schema_keeps_order_names_and_nullability() -> None:
     assert arrow_schema(columns) == pa.schema([pa.field("b", pa.int32(), nullable=False), pa.field("a", pa.string())])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "expected"),
     [
         (pa.bool_(), "BOOLEAN"),
@@ -95,7 +96,7 @@ def test_a_column_is_wide_enough_for_its_arrow_field(kind: pa.DataType, expected
     assert column_from_arrow(pa.field("c", kind)) == Column("c", DataType.parse(expected))
 
 
-@pytest.mark.parametrize(
+@cases(
     "kind",
     [
         pa.uint64(),

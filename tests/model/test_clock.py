@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import cases
 from fluss_tiering.model.clock import SystemClock, uptime_ns
 
 SECOND = 1_000_000_000
@@ -27,7 +28,7 @@ class Machine:
         return (self.clock.now_ms() - before) * 1_000_000
 
 
-@pytest.mark.parametrize("step", [130 * SECOND, -HOUR, YEAR, -YEAR])
+@cases("step", [130 * SECOND, -HOUR, YEAR, -YEAR])
 def test_a_step_of_the_machines_clock_ends_and_delays_nothing(step: int) -> None:  # S4, L9, D3
     machine = Machine()
     assert machine.pass_time(10 * SECOND) == 10 * SECOND

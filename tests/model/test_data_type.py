@@ -1,10 +1,11 @@
 import pytest
 
+from cases import cases
 from fluss_tiering.model.data_type import DataType, DataTypeRoot, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("int", DataType(DataTypeRoot.INT)),
@@ -65,14 +66,14 @@ NO_NESTED_TYPES = [
 ]
 
 
-@pytest.mark.parametrize("text", [*NO_TYPES, *NO_NESTED_TYPES])
+@cases("text", [*NO_TYPES, *NO_NESTED_TYPES])
 def test_what_is_no_type_is_refused_with_those_that_are(text: str) -> None:
     with pytest.raises(FlussTieringError, match="is not a type: expected one of BOOLEAN, TINYINT") as caught:
         DataType.parse(text)
     assert caught.value.code is ErrorCode.INVALID_TABLE
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "told"),
     [
         ("ARRAY<INT", "its bracket '<' is not closed: expected '>' after it"),
@@ -98,7 +99,7 @@ def test_fields_have_names_of_their_own(text: str) -> None:
         DataType.parse(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text", ["DECIMAL(0)", "DECIMAL(39)", "DECIMAL(3, 4)", "TIME(10)", "TIMESTAMP(10)", "CHAR(0)", "BINARY(2147483648)"]
 )
 def test_what_a_type_cannot_be_is_refused(text: str) -> None:

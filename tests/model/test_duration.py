@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from refusals import refused
 
+from cases import cases
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.units import duration_text, parse_duration_ms
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "milliseconds"),
     [
         ("3min", 180_000),
@@ -31,18 +31,18 @@ def test_durations(text: str, milliseconds: int) -> None:  # S2
     assert parse_duration_ms(text) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "3", "min", "-1s", "1.5s", "3 fortnights", "9" * 30 + "s", "100000d", "١s"])
+@cases("text", ["", "3", "min", "-1s", "1.5s", "3 fortnights", "9" * 30 + "s", "100000d", "١s"])
 def test_other_texts_are_refused(text: str) -> None:
     with refused(ErrorCode.INVALID_REQUEST, repr(text)):
         parse_duration_ms(text)
 
 
-@pytest.mark.parametrize("text", ["3651d", "9" * 20 + "d", "1" + "0" * 18 + "ns", "9" * 5000 + " µs"])
+@cases("text", ["3651d", "9" * 20 + "d", "1" + "0" * 18 + "ns", "9" * 5000 + " µs"])
 def test_more_than_ten_years_are_refused_as_such(text: str) -> None:
     with refused(ErrorCode.INVALID_REQUEST, "is longer than ten years"):
         parse_duration_ms(text)
 
 
-@pytest.mark.parametrize("text", ["0s", "1ms", "1500ms", "90s", "90min", "36h", "3d"])
+@cases("text", ["0s", "1ms", "1500ms", "90s", "90min", "36h", "3d"])
 def test_a_duration_is_shown_as_it_is_written(text: str) -> None:
     assert duration_text(parse_duration_ms(text)) == text

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import cases
 from fluss_tiering.model.error_text import MAX_HEADER_BYTES, clean_error, header_text, mask_secrets, sendable
 
 SECRET = "hunter2/+=abc"
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         f"password={SECRET}",
@@ -47,7 +48,7 @@ def test_secrets_are_masked(text: str) -> None:  # S11
     assert "***" in masked
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "attempt token 7 of lease X was superseded; attempt_token=8",
@@ -96,7 +97,7 @@ def test_any_text_of_python_can_be_sent(text: str, limit: int) -> None:  # D14
     assert len(sent) <= limit
 
 
-@pytest.mark.parametrize("unit", ["a", "表", "é", "\N{GRINNING FACE}", "%", "\n", "\0", "\udc80", "a表"], ids=ascii)
+@cases("unit", ["a", "表", "é", "\N{GRINNING FACE}", "%", "\n", "\0", "\udc80", "a表"])
 def test_a_text_fits_into_a_header_whatever_its_letters(unit: str) -> None:  # D14
     text = unit * 3000
     sent = header_text(text, 2048)
@@ -112,7 +113,7 @@ def test_a_secret_is_masked_before_the_cut() -> None:  # S11
     assert "hun" not in clean_error("x" * 10 + " password=hunter2", 23)
 
 
-@pytest.mark.parametrize("unit", ["a", "token", "token=", "a://b:", "a.b ", "-----BEGIN PRIVATE KEY-----"])
+@cases("unit", ["a", "token", "token=", "a://b:", "a.b ", "-----BEGIN PRIVATE KEY-----"])
 def test_hostile_texts_take_no_time(unit: str) -> None:
     # The CPU time, so that other work on the machine does not count.
     started = time.thread_time()

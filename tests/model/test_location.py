@@ -1,11 +1,10 @@
 """Locations of files are split as Hadoop's Path splits them: they are no URLs."""
 
-import pytest
-
+from cases import cases
 from fluss_tiering.model.location import Location
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "scheme", "authority", "path"),
     [
         ("/a/b", "", "", "/a/b"),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
+from cases import cases
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 
 
-@pytest.mark.parametrize(
-    ("records", "since", "lag"), [(None, None, None), (0, None, 0), (3, 900, 100), (3, 1000, 0), (3, 1001, 0)]
-)
+@cases(("records", "since", "lag"), [(None, None, None), (0, None, 0), (3, 900, 100), (3, 1000, 0), (3, 1001, 0)])
 def test_the_lag_counts_from_the_oldest_record_that_waits(
     records: int | None, since: int | None, lag: int | None
 ) -> None:  # D27

@@ -16,6 +16,7 @@ from callers import call
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from cases import cases
 from certificates import Authority, Pair
 from engine_support import ServerThread
 from fluss_tiering.model.errors import FlussTieringError
@@ -91,7 +92,7 @@ def test_an_alternative_name_is_no_subject(server: ServerThread, authority: Auth
     assert (status, text.partition(" may")[0]) == (REFUSED, "certificate/CN=nobody")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "status"),
     [
         (URI("spiffe://shop/admin"), OK),
@@ -101,7 +102,6 @@ def test_an_alternative_name_is_no_subject(server: ServerThread, authority: Auth
         (URI("driver.example.com"), REFUSED),
         (DNS("anna@example.com"), REFUSED),
     ],
-    ids=repr,
 )
 def test_alternative_names_of_each_kind_are_apart(
     server: ServerThread, authority: Authority, name: x509.GeneralName, status: grpc.StatusCode

@@ -16,6 +16,7 @@ import jwt
 import pytest
 from callers import METHODS, call
 
+from cases import cases
 from engine_support import ServerThread, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
@@ -111,7 +112,7 @@ def test_none_of_ten_thousand_calls_of_nobody_is_answered(guarded: Guarded) -> N
     assert seen == {grpc.StatusCode.UNAUTHENTICATED: CALLS}
 
 
-@pytest.mark.parametrize(
+@cases(
     "authorization",
     ["Basic dXNlcjpwYXNz", "bearer", "Bearer", "Bearer  ", "Token abc", "flt_a_b", "Bearer a, Bearer b"],
 )

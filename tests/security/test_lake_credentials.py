@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cases import cases
 from engine_support import ServerThread, descriptor
 from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
@@ -64,7 +65,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, tokens: tuple[Path, dict[st
         yield running
 
 
-@pytest.mark.parametrize("role", ROLES)
+@cases("role", ROLES)
 def test_who_may_not_tier_a_table_gets_no_credentials(
     server: ServerThread, tokens: tuple[Path, dict[str, str]], role: str
 ) -> None:

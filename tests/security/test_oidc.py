@@ -15,6 +15,7 @@ from callers import call
 from issuers import AUDIENCE, Issuer, Key, encoded, joined, signed_with_secret
 from typer.testing import CliRunner
 
+from cases import cases
 from engine_support import ServerThread, new_table
 from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
@@ -85,7 +86,7 @@ ACCEPTED: dict[str, Make] = {
 }
 
 
-@pytest.mark.parametrize("make", ACCEPTED.values(), ids=ACCEPTED)
+@cases("make", ACCEPTED.values())
 def test_a_token_of_the_issuer_is_accepted(server: ServerThread, issuer: Issuer, make: Make) -> None:
     token = make(issuer)
     # More than once: gRPC refuses long metadata at random.
@@ -179,7 +180,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "told"), REFUSED.values(), ids=REFUSED)
+@cases(("make", "told"), REFUSED.values())
 def test_any_other_token_is_refused(server: ServerThread, issuer: Issuer, make: Make, told: str) -> None:
     token = make(issuer)
     status, details = listed(server, token)
@@ -209,7 +210,7 @@ def test_groups_give_roles(server: ServerThread, issuer: Issuer, groups: object)
     assert status is grpc.StatusCode.INVALID_ARGUMENT, details
 
 
-@pytest.mark.parametrize("groups", [None, "other", [], {"admins": 1}, 7, ["oidc-group/admins"], "anna"], ids=str)
+@cases("groups", [None, "other", [], {"admins": 1}, 7, ["oidc-group/admins"], "anna"])
 def test_who_has_no_role_is_told_the_name_for_the_access_file(
     server: ServerThread, issuer: Issuer, groups: object
 ) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from cases import cases
 from engine_support import ServerThread, descriptor
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
@@ -42,7 +43,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Tier
         yield {"some": some, "all": every}
 
 
-@pytest.mark.parametrize("key", ELSEWHERE)
+@cases("key", ELSEWHERE)
 def test_an_administrator_of_some_tables_does_not_lead_drivers_elsewhere(
     clients: dict[str, TieringClient], key: str
 ) -> None:

@@ -11,6 +11,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from cases import cases
 from engine_support import ServerThread
 from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.wire.checks import MAX_BUCKET_ENTRIES, MAX_ENTRIES
@@ -87,9 +88,7 @@ def crowd(message: Message, way: list[FieldDescriptor], count: int) -> None:
         value.extend(range(count))
 
 
-@pytest.mark.parametrize(
-    ("path", "way"), WAYS, ids=[f"{METHODS[path].name}-{'.'.join(field.name for field in way)}" for path, way in WAYS]
-)
+@cases(("path", "way"), WAYS)
 def test_every_repeated_field_has_a_limit(channel: grpc.Channel, path: str, way: list[FieldDescriptor]) -> None:
     of_buckets = METHODS[path].name in LARGE and len(way) > 1
     request = small(METHODS[path].input_type)
@@ -100,7 +99,7 @@ def test_every_repeated_field_has_a_limit(channel: grpc.Channel, path: str, way:
     assert "expected at most" in refused.value.details()
 
 
-@pytest.mark.parametrize("path", [path for path, method in METHODS.items() if not method.client_streaming])
+@cases("path", [path for path, method in METHODS.items() if not method.client_streaming])
 def test_each_request_has_a_size_that_fits_its_method(channel: grpc.Channel, path: str) -> None:
     limit = LARGE_REQUEST if METHODS[path].name in LARGE else REQUEST
     for size, expected in ((limit, "cannot be decoded"), (limit + 1, f"{limit + 1} bytes")):

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from callers import METHODS, REFUSED, call
 
+from cases import cases
 from engine_support import ServerThread
 from fluss_tiering.api.v1 import access_pb2
 from fluss_tiering.server.edge.callers.roles import Grant
@@ -49,13 +50,13 @@ def required(path: str) -> str:
     return access_pb2.PbRole.Name(value).removeprefix("PB_ROLE_")
 
 
-@pytest.mark.parametrize("path", METHODS)
+@cases("path", METHODS)
 def test_each_call_declares_its_role(path: str) -> None:
     assert required(path) != "UNSPECIFIED"
 
 
-@pytest.mark.parametrize("role", MAY)
-@pytest.mark.parametrize("path", METHODS)
+@cases("role", MAY)
+@cases("path", METHODS)
 def test_each_call_is_answered_to_the_roles_that_have_it_and_to_no_other(
     channel: grpc.Channel, tokens: tuple[Path, dict[str, str]], path: str, role: str
 ) -> None:
@@ -67,7 +68,7 @@ def test_each_call_is_answered_to_the_roles_that_have_it_and_to_no_other(
         assert f"token/{role} may not call {METHODS[path].name}: it takes the role {required(path).lower()}" in details
 
 
-@pytest.mark.parametrize("path", METHODS)
+@cases("path", METHODS)
 def test_no_call_is_answered_to_nobody(channel: grpc.Channel, path: str) -> None:
     status, details = call(channel, path)
     assert status is grpc.StatusCode.UNAUTHENTICATED

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scoped_calls import Answer, Named, ask, method, requests
 
+from cases import cases
 from engine_support import HOUR, ServerThread, VirtualClock, descriptor, put
 from fluss_tiering.api.v1 import common_pb2, kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
@@ -208,7 +209,7 @@ def test_there_is_a_request_of_each_method() -> None:
     assert {method(name) for name in requests(Named(INSIDE, 1, "lease"))} == set(METHODS)
 
 
-@pytest.mark.parametrize("path", METHODS)
+@cases("path", METHODS)
 def test_a_call_about_a_table_of_others_is_refused(twice: dict[str, list[tuple[Answer, Answer]]], path: str) -> None:
     """A list leaves the table out. Ids and leases that nobody knows are left to the services."""
     name = METHODS[path].name
@@ -237,7 +238,7 @@ READS = [
 ]
 
 
-@pytest.mark.parametrize("name", READS)
+@cases("name", READS)
 def test_the_same_request_tells_others_of_the_table(
     twice: dict[str, list[tuple[Answer, Answer]]], channel: grpc.Channel, tokens: tuple[Path, dict[str, str]], name: str
 ) -> None:

@@ -14,6 +14,7 @@ import grpc
 import pytest
 from scoped_calls import ask, method
 
+from cases import cases
 from engine_support import HOUR, ServerThread, descriptor, put
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.api.v1.common_pb2 import PbTablePath
@@ -118,8 +119,8 @@ def path_of(message: PbTablePath) -> TablePath:
     return TablePath(message.database_name, message.table_name)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("patterns", GRANTS, ids=",".join)
+@cases("size", SIZES)
+@cases("patterns", GRANTS)
 def test_tables_and_statuses(
     everything: Everything,
     channel: grpc.Channel,
@@ -147,7 +148,7 @@ def test_tables_and_statuses(
         assert tokens_told == [f"{page[-1].database}\0{page[-1].table}" for page in listed[:-1]]
 
 
-@pytest.mark.parametrize("patterns", GRANTS, ids=",".join)
+@cases("patterns", GRANTS)
 def test_rounds(
     everything: Everything, channel: grpc.Channel, tokens: tuple[Path, dict[str, str]], patterns: list[str]
 ) -> None:
@@ -165,8 +166,8 @@ def test_rounds(
         assert all(size <= len(page) < size + limit for page in listed[:-1]), "a page has whole tables"
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("patterns", GRANTS, ids=",".join)
+@cases("size", SIZES)
+@cases("patterns", GRANTS)
 def test_leases(
     everything: Everything,
     channel: grpc.Channel,
@@ -208,7 +209,7 @@ def test_a_list_of_all_leases_goes_on_after_hidden_ones(
     assert not answer.next_page_token
 
 
-@pytest.mark.parametrize("patterns", GRANTS, ids=",".join)
+@cases("patterns", GRANTS)
 def test_outcomes_of_leases(
     everything: Everything, channel: grpc.Channel, tokens: tuple[Path, dict[str, str]], patterns: list[str]
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import cases
 from engine_support import table_info
 from fluss_tiering.client import DEFAULT_PORT
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -110,8 +111,8 @@ def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch, name: str, va
     assert named in refused.value.message
 
 
-@pytest.mark.parametrize("name", [name for name, field in setting_fields().items() if field.annotation is int])
-@pytest.mark.parametrize("value", ["99999999999", str(2**70), "-1", "1e3"])
+@cases("name", [name for name, field in setting_fields().items() if field.annotation is int])
+@cases("value", ["99999999999", str(2**70), "-1", "1e3"])
 def test_numbers_that_no_part_of_the_server_can_take_are_refused(name: str, value: str) -> None:
     with pytest.raises(FlussTieringError) as refused:
         load_settings(**{name: value})
@@ -138,8 +139,8 @@ def test_what_is_given_for_the_lake_catalog_is_not_shown(monkeypatch: pytest.Mon
     assert "hunter2" not in refused.value.message
 
 
-@pytest.mark.parametrize("name", setting_fields())
-@pytest.mark.parametrize("value", ["", "abc", "-1", "[1]", '{"a": [1]}', "1e3", "99999999999gb"])
+@cases("name", setting_fields())
+@cases("value", ["", "abc", "-1", "[1]", '{"a": [1]}', "1e3", "99999999999gb"])
 def test_no_setting_is_refused_in_the_words_of_the_library(name: str, value: str) -> None:
     message = ""
     try:

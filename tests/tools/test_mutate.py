@@ -15,6 +15,7 @@ import pytest
 import mutate
 import mutation_results
 import mutmut_safely
+from cases import cases
 from mutation_results import Mutant
 from waiting import WAIT_S, wait_until
 
@@ -26,7 +27,7 @@ def mutant(status: str, removed: str = "a < b", added: str = "a <= b") -> Mutant
     return Mutant(NAME, mutation_results.function_name(NAME), removed, added, status)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "function"),
     [
         (NAME, "fluss_tiering.server.core.leases.manager.Leases.drop"),
@@ -140,7 +141,7 @@ def test_every_entry_of_the_list_has_a_reason_and_a_function_of_a_package_that_i
         assert name == "*" or f"def {name}(" in text
 
 
-@pytest.mark.parametrize("package", mutate.TESTS)
+@cases("package", mutate.TESTS)
 def test_packages_and_their_tests_exist(package):
     assert (ROOT / "engine" / "fluss_tiering" / package).is_dir()
     for path in [*mutate.TESTS[package], *mutate.LEFT_OUT]:

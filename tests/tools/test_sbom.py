@@ -12,6 +12,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 import fluss_tiering
 import sbom
+from cases import cases
 from fetch_spark_jars import SHA256
 from fluss_tiering.spark.versions import ICEBERG, packages
 from pins import read_pins
@@ -61,7 +62,7 @@ def test_jars_are_listed_with_their_hash(components):
         assert only == {"alg": "SHA-256", "content": SHA256[package]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "licence"),
     [
         ("numpy", {"expression": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0"}),
@@ -69,7 +70,6 @@ def test_jars_are_listed_with_their_hash(components):
         ("mmh3", {"license": {"name": "MIT License"}}),
         ("fluss-tiering", {"license": {"id": "Apache-2.0"}}),
     ],
-    ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_licences_are_those_that_distributions_tell(components, name, licence):
     assert [licence] in [each.get("licenses") for each in components.values() if each["name"] == name]

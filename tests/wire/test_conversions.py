@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import cases
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.model.data_type import NESTED, WITH_LENGTH, WITH_PRECISION, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -175,7 +176,7 @@ def test_storage_descriptions(kind: str, data_dir: str, data_dir_id: str, versio
     assert tables.description_from_pb(sent(tables.description_to_pb(description))) == description
 
 
-@pytest.mark.parametrize("status", ClusterHealthStatus)
+@cases("status", ClusterHealthStatus)
 def test_the_health_of_a_cluster(status: ClusterHealthStatus) -> None:
     health = ClusterHealth(status, replicas=6, in_sync_replicas=5, buckets=3, active_leaders=2)
     assert tables.health_from_pb(sent(tables.health_to_pb(health))) == health
@@ -282,7 +283,7 @@ def test_a_bucket_of_which_nothing_is_in_the_lake_is_left_out() -> None:
 PINNED = kv_snapshot_leases_pb2.PbKvSnapshotLeaseForBucket
 
 
-@pytest.mark.parametrize(
+@cases(
     ("read", "named"),
     [
         (lambda: leases.snapshots_from_pb([lease_of(-1, PINNED())]), "table_id is -1"),

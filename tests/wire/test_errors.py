@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import grpc
-import pytest
 
+from cases import cases
 from fluss_tiering.api.v1 import common_pb2
 from fluss_tiering.model.errors import GRPC_STATUS_NAMES, ErrorCode, FlussTieringError
 from fluss_tiering.wire.errors import (
@@ -17,16 +17,14 @@ from fluss_tiering.wire.errors import (
 )
 
 
-@pytest.mark.parametrize("code", list(ErrorCode))
+@cases("code", list(ErrorCode))
 def test_every_code_has_a_status_and_comes_back(code: ErrorCode) -> None:
     assert status_of(code).name == GRPC_STATUS_NAMES[code]
     assert code_from_metadata(trailing_metadata_of(code)) is code
     assert error_from_pb(error_to_pb(FlussTieringError(code, "what"))).code is code
 
 
-@pytest.mark.parametrize(
-    "metadata", [None, (), (("content-type", "grpc"),), (("fluss-error-code", "OF_A_NEWER_SERVER"),)]
-)
+@cases("metadata", [None, (), (("content-type", "grpc"),), (("fluss-error-code", "OF_A_NEWER_SERVER"),)])
 def test_no_known_code_is_none(metadata: tuple[tuple[str, str], ...] | None) -> None:
     assert code_from_metadata(metadata) is None
 

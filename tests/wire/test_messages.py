@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from cases import cases
 from fluss_tiering.api.v1 import common_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2
 
 FLUSS = [
@@ -73,7 +72,7 @@ FLUSS = [
 ]
 
 
-@pytest.mark.parametrize(("message", "fields"), FLUSS, ids=lambda each: getattr(each, "__name__", ""))
+@cases(("message", "fields"), FLUSS)
 def test_fields_are_those_of_fluss(message: type, fields: dict[str, int]) -> None:  # S17
     numbers = {field.name: field.number for field in message.DESCRIPTOR.fields}
     assert {name: number for name, number in numbers.items() if number < 100} == fields

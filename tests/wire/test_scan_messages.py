@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import cases
 from fluss_tiering.api.v1 import kv_scan_pb2 as pb
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
@@ -20,7 +21,7 @@ from fluss_tiering.wire.kv_scan import (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     "call",
     [
         OpenScan(TableBucket(3, 1), None, 4 << 20),
@@ -51,7 +52,7 @@ def test_a_limit_that_is_none_is_unlimited(limit: int) -> None:  # K9
     assert call_from_pb(message) == OpenScan(TableBucket(1, 0), None, 1)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("message", "named"),
     [
         (pb.ScanKvRequest(batch_size_bytes=1), "neither"),  # K8

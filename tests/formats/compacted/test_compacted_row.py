@@ -16,6 +16,7 @@ from row_of_all_types import (
     vector_batch,
 )
 
+from cases import cases
 from fluss_tiering.formats.compacted.row import decode_values, encode_values
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -156,7 +157,7 @@ def test_another_schema_id_is_corrupt() -> None:
     assert "has another schema id than 1" in corrupt(b"\x01\x01" + VECTOR[2:], VECTOR_COLUMNS)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "fields", "message"),
     [
         ("INT", b"\x80", "holds no INT in column 'c0'"),

@@ -5,6 +5,7 @@ import struct
 import pyarrow as pa
 import pytest
 
+from cases import cases
 from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType
@@ -19,7 +20,7 @@ def read(rows: list[bytes], text: str) -> list[object]:
     return decode_values(pa.array(rows, pa.binary()), [Column("c", DataType.parse(text))], 1).column(0).to_pylist()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "data"),
     [
         ("ARRAY<INT>", b""),

@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from cases import cases
 from fluss_tiering.formats.compacted.kv_batches import stored_values
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -42,7 +43,7 @@ def test_a_newer_format_is_refused_by_its_number() -> None:
     assert "expected 0" in error.message
 
 
-@pytest.mark.parametrize(
+@cases(
     "records",
     [
         *(SENT[:size] for size in range(1, len(SENT))),

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from refusals import refused
 
+from cases import cases
 from fluss_tiering.formats.compacted.row import decode_values, encode_values
 from fluss_tiering.formats.compacted.value_layout import PLAIN, TAGGED, VALUE_LAYOUTS
 from fluss_tiering.formats.schema import arrow_schema
@@ -55,7 +56,7 @@ def test_a_value_of_the_other_layout_is_refused() -> None:
         decode_values(pa.array([plain]), COLUMNS, 1, layout=TAGGED)
 
 
-@pytest.mark.parametrize("length", range(11))
+@cases("length", range(11))
 def test_a_value_that_ends_in_its_tag_or_schema_id_is_refused(length: int) -> None:
     whole = [value for _, _, value in made_by_fluss("2")][-1]
     with refused(ErrorCode.CORRUPT_DATA, "the stored value 1 of 2 is shorter than its null bits"):

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cases import cases
 from fluss_tiering.formats.ipc import child_of_header
 from fluss_tiering.formats.log.batch import encode_log_batch, read_header
 from fluss_tiering.formats.log.decoding import decode_log_batch, decode_log_batches
@@ -77,7 +78,7 @@ def log_batch(base_offset: int, *rows: dict[str, Any]) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("rows", [[EMPTY], [NULLS], [EMPTY, NULLS], [NULLS] * 100])
+@cases("rows", [[EMPTY], [NULLS], [EMPTY, NULLS], [NULLS] * 100])
 def test_a_message_of_java_is_read(rows: list[dict[str, Any]]) -> None:
     written = as_java_writes(message(*rows))
     # If this is read one day, Arrow has been mended, and nothing is needed here any more.
@@ -101,12 +102,12 @@ def test_zeros_that_are_data_are_left_as_they_are() -> None:
     assert without_empty_frames(zero.serialize()) is None
 
 
-@pytest.mark.parametrize("size", [0, 3, 8, 40, 200])
+@cases("size", [0, 3, 8, 40, 200])
 def test_a_message_that_is_cut_off_is_none(size: int) -> None:
     assert without_empty_frames(as_java_writes(message(EMPTY)).slice(0, size)) is None
 
 
-@pytest.mark.parametrize("included", [None, [0], [1, 2], [3, 4], [2, 3, 4]])
+@cases("included", [None, [0], [1, 2], [3, 4], [2, 3, 4]])
 def test_batches_with_and_without_such_buffers_are_read(included: list[int] | None) -> None:
     parts = [[FULL, FULL], [EMPTY], [FULL, NULLS], [NULLS, EMPTY]]
     log, batches, expected = b"", [], []

@@ -8,6 +8,7 @@ from arrow_strategies import columns, record_batches, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import cases
 from fluss_tiering.formats.log.batch import (
     ChangeType,
     LogBatch,
@@ -108,8 +109,8 @@ def test_a_header_is_read() -> None:
     assert (header.commit_timestamp, header.append_only, header.statistics_size) == (1_700_000_000_123, False, 0)
 
 
-@pytest.mark.parametrize("statistics", [b"", b"any bytes"])
-@pytest.mark.parametrize(("magic", "size"), [(1, 52), (2, 56)])
+@cases("statistics", [b"", b"any bytes"])
+@cases(("magic", "size"), [(1, 52), (2, 56)])
 def test_a_batch_with_statistics_is_read(magic: int, size: int, statistics: bytes) -> None:
     data = as_magic(magic, encode(ROWS, *[ChangeType.DELETE] * 3), statistics)
     header = read_header(pa.py_buffer(data), 0)
@@ -238,7 +239,7 @@ def test_one_changed_bit_is_found() -> None:
                 check_crc(memoryview(changed), 0, header)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("at", "layout", "value", "message"),
     [
         (12, "<b", 3, "has magic 3, expected one of 0, 1, 2"),

@@ -11,6 +11,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import cases
 from fluss_tiering.formats.log.batch import ChangeType, LogBatch, LogBatchHeader, encode_log_batch, read_header
 from fluss_tiering.formats.log.decoding import decode_log_batch, decode_log_batches
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -112,7 +113,7 @@ def test_some_columns_of_a_run_are_those_of_its_batches(log: bytes, included: li
     assert [batch.records.num_rows for batch in alone] == [batch.records.num_rows for batch in each]
 
 
-@pytest.mark.parametrize("included", SUBSETS)
+@cases("included", SUBSETS)
 def test_only_the_columns_that_are_wanted_are_decoded(included: list[int]) -> None:
     of = pa.schema([SCHEMA.field("id"), SCHEMA.field("flag"), SCHEMA.field("name")])
     content = rows(0, 300).select(of.names)
@@ -129,7 +130,7 @@ def test_only_the_columns_that_are_wanted_are_decoded(included: list[int]) -> No
         assert batch.records.equals(content.select(included))
 
 
-@pytest.mark.parametrize("included", SUBSETS)
+@cases("included", SUBSETS)
 def test_some_columns_stand_under_the_checksum_of_all(included: list[int]) -> None:
     encoded = bytearray(encode_log_batch(0, 7, rows(0, 300), schema_id=1, change_types=None, compression="NONE"))
     encoded[-20] ^= 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from row_of_all_types import table_columns
 
+from cases import cases
 from fluss_tiering.formats.log.batch import LogBatchHeader, check_crc, read_header
 from fluss_tiering.formats.log.decoding import decode_log_batch
 from fluss_tiering.formats.schema import arrow_schema
@@ -41,9 +41,7 @@ def vector(name: str) -> tuple[memoryview, LogBatchHeader]:
     return memoryview(data), header
 
 
-@pytest.mark.parametrize(
-    ("name", "magic"), [("magic-0", 0), ("magic-1", 1), ("magic-2", 2), ("magic-1-without-statistics", 1)]
-)
+@cases(("name", "magic"), [("magic-0", 0), ("magic-1", 1), ("magic-2", 2), ("magic-1-without-statistics", 1)])
 def test_batches_of_fluss_are_read(name: str, magic: int) -> None:
     data, header = vector(name)
     assert (header.magic, header.size, header.base_offset, header.next_offset) == (magic, len(data), 40, 43)

@@ -107,7 +107,7 @@ CASES: Final = [(name, kind) for name, (_, kinds, _) in COMMANDS.items() for kin
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_whatever_the_catalog_answers(new_lake, catalog: FaultyCatalog, monkeypatch, record_property, name, kind):
     # E1, E2
     command, _, defects = COMMANDS[name]

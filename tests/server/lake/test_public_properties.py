@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg import io as pyiceberg_io
 
+from cases import cases
 from fluss_tiering.server.core.lake.catalog import public_properties
 
 OF_PYICEBERG = {
@@ -71,8 +72,8 @@ def test_nothing_is_shown_of_a_credential(key: str, value: str) -> None:
 PASSWORDS = ["plain", "a/b", "a:b", "a@b", "a?b", "a#b", "a;b", "a b", "a%40b", "a&b=c", "***", "8080/x", "(x)", "[x]"]
 
 
-@pytest.mark.parametrize("password", PASSWORDS)
-@pytest.mark.parametrize(
+@cases("password", PASSWORDS)
+@cases(
     "uri",
     [
         "postgresql+psycopg2://u:{}@h/db",
@@ -98,7 +99,7 @@ def test_uris_lose_their_logins_and_parameters(uri: str, password: str) -> None:
         assert "SECRET" not in shown
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "shown"),
     [
         ("https://lake.example.com:8181/v1", None),

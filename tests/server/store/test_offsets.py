@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import cases
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.core.store.records import PackedOffsets
@@ -27,7 +28,7 @@ def test_packed_offsets_keep_their_form() -> None:
     assert packed.unpack(7) == {TableBucket(7, 2): 3, TableBucket(7, 1, 5): 3}
 
 
-@pytest.mark.parametrize("data", [b"", b"\x02", b"\x01", b"\x01junk", b"\x01" + zlib.compress(b"123")])
+@cases("data", [b"", b"\x02", b"\x01", b"\x01junk", b"\x01" + zlib.compress(b"123")])
 def test_what_no_server_packed_is_told(data: bytes) -> None:
     with pytest.raises(FlussTieringError, match="table 7") as refused:
         PackedOffsets(data).unpack(7)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from cases import cases
 from engine_support import table_info
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -262,7 +263,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "missing") in refused.value.message
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         "mysql://root:hunter2@h/d",

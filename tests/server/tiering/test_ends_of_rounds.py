@@ -7,6 +7,7 @@ import random
 import pytest
 from manager_support import BACKOFF_BASE, BACKOFF_CAP, HEARTBEAT_TIMEOUT, Managers
 
+from cases import cases
 from engine_support import MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -203,7 +204,7 @@ def test_a_superseded_round_tells_by_whom(managers: Managers, driver: str, named
     assert superseded.error.startswith(f"superseded by driver {named}, attempt {token} of the same lease")
 
 
-@pytest.mark.parametrize("state", sorted(set(TieringState) - {TieringState.TIERING}))
+@cases("state", sorted(set(TieringState) - {TieringState.TIERING}))
 def test_a_claim_by_name_takes_legal_steps_from_every_state(state: TieringState) -> None:  # S1, S3
     status = TieringStatus(1, TablePath("db", "t"), state, state_since=5, tiering_epoch=3)
     claimed = claimable(TieredTable(status, MINUTE, 0), 9).status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from manager_support import HEARTBEAT_TIMEOUT, Managers
 
+from cases import cases
 from engine_support import MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -333,7 +334,7 @@ def test_a_heartbeat_alone_writes_nothing(managers: Managers) -> None:  # S4
         assert not managers.beat(claim).tiering_errors
 
 
-@pytest.mark.parametrize(("at_once", "turns"), [(1, 6), (2, 3), (4, 2), (6, 1), (50, 1)])
+@cases(("at_once", "turns"), [(1, 6), (2, 3), (4, 2), (6, 1), (50, 1)])
 def test_a_long_heartbeat_is_divided_into_turns_that_do_the_same(at_once: int, turns: int) -> None:  # S6, D5
     failed, tiering, finished = (tuple(HeartbeatEntry(first + each, 7) for each in (1, 2)) for first in (10, 20, 30))
     asks = RoundOwner("X", None, "driver")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from cases import cases
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats
@@ -38,7 +39,7 @@ def test_totals_add_up_and_keep_the_size_that_was_told_last() -> None:
     assert totals.of(7) == TableTotals()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tiering_round", "expected"),
     [
         (round_of(TieringState.TIERING), {"event": "round began", "attempt_token": 3, "driver": "d"}),

@@ -9,6 +9,7 @@ import pytest
 import structlog
 from manager_support import BACKOFF_BASE, BACKOFF_CAP, Managers
 
+from cases import cases
 from engine_support import MINUTE, VirtualClock, table_info
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import TRANSITIONS, TieringState, TieringStatus
@@ -27,7 +28,7 @@ LEGAL = {
 }
 
 
-@pytest.mark.parametrize(("source", "target"), list(product(TieringState, TieringState)), ids=lambda state: state.value)
+@cases(("source", "target"), list(product(TieringState, TieringState)))
 def test_only_these_transitions(source: TieringState, target: TieringState) -> None:  # S1
     info = table_info(1)
     table = TieredTable(TieringStatus(1, info.path, source, 0, 3), freshness_ms=MINUTE, created_time=0)

@@ -21,6 +21,7 @@ from embedded_tables import (
 )
 from refusals import refused
 
+from cases import cases
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import KvSnapshot, TableBucket, WriteKind
 from fluss_tiering.storage.embedded.kv_snapshots import split_keys
@@ -303,7 +304,7 @@ def file(level: int, size: int, first_key: bytes) -> LiveFile:
     return LiveFile(level, size, first_key)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("files", "expected"),
     [
         ([], []),

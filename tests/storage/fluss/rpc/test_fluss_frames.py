@@ -4,6 +4,7 @@ import struct
 import pytest
 from refusals import refused
 
+from cases import cases
 from fluss_tiering.api.fluss.v1.connection_pb2 import ApiVersionsResponse, ErrorResponse, PbApiVersion
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
@@ -43,13 +44,13 @@ def test_responses_of_all_kinds_are_told_apart() -> None:
     assert "no such table" in failure.error.message
 
 
-@pytest.mark.parametrize("prefix", [b"HTTP", b"\x00\x00\x00\x00", b"\xff\xff\xff\xff", b"\x15\x03\x03\x00"])
+@cases("prefix", [b"HTTP", b"\x00\x00\x00\x00", b"\xff\xff\xff\xff", b"\x15\x03\x03\x00"])
 def test_a_length_that_no_frame_has_names_the_server(prefix: bytes) -> None:
     with refused(ErrorCode.CORRUPT_DATA, "somewhere:80", "does not speak Fluss's protocol"):
         frame_length(prefix, "somewhere:80", 1 << 20)
 
 
-@pytest.mark.parametrize("frame", [b"\x03\x00\x00\x00\x01", b"\x00\x00", b"\x01\x00\x00\x00\x01\xff", b"\x02\xff"])
+@cases("frame", [b"\x03\x00\x00\x00\x01", b"\x00\x00", b"\x01\x00\x00\x00\x01\xff", b"\x02\xff"])
 def test_frames_that_are_none_are_refused(frame: bytes) -> None:
     with refused(ErrorCode.CORRUPT_DATA, "here", "does not speak Fluss's protocol"):
         decode_response(frame, "here")
@@ -82,7 +83,7 @@ def served(**versions: tuple[int, int]) -> ServedApis:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("api", "has", "sent"),
     [
         (ApiKey.FETCH_LOG, (0, 3), 0),

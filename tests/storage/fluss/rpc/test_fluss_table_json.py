@@ -1,11 +1,11 @@
 import json
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
+from cases import cases
 from fluss_tiering.model.data_type import NESTED, WITH_LENGTH, WITH_PRECISION, Field
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescriptor, TablePath
@@ -92,7 +92,7 @@ def test_what_is_no_table_is_refused() -> None:
             read(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
     [
         ("INT NOT NULL", {"type": "INTEGER", "nullable": False}),
