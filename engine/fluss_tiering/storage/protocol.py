@@ -70,7 +70,11 @@ class KvScan(Protocol):
 
 
 class TableStorage(Protocol):
-    """The tables behind a server."""
+    """The tables behind a server.
+
+    Not every storage needs the methods that have an answer here: the embedded one has no cluster, and a cluster deletes
+    its KV snapshots and offsets files itself.
+    """
 
     def describe(self) -> StorageDescription:
         """Return the kind of the storage and where its data are."""
@@ -82,7 +86,7 @@ class TableStorage(Protocol):
         Raises:
             FlussTieringError: INVALID_REQUEST if the cluster refuses to tell it.
         """
-        ...
+        return None
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
         """Create a table.
@@ -150,7 +154,8 @@ class TableStorage(Protocol):
             known: The paths of tables that there were. Those of them are returned, too, that may be there still, but
                 that the storage hides from this server now.
         """
-        ...
+        del known
+        return ()
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
         """Write rows durably, and return the log end offset of each bucket that got some.
@@ -201,7 +206,8 @@ class TableStorage(Protocol):
         Raises:
             FlussTieringError: TABLE_NOT_EXIST if there is no such table; CORRUPT_DATA if it is damaged.
         """
-        ...
+        del path
+        return ()
 
     def delete_kv_snapshots(self, snapshots: Collection[tuple[TableBucket, int]]) -> int:
         """Delete KV snapshots that nobody needs, and return how many there were. One that does not exist is ignored.
@@ -209,7 +215,8 @@ class TableStorage(Protocol):
         Raises:
             FlussTieringError: STORAGE if the disk refuses.
         """
-        ...
+        del snapshots
+        return 0
 
     def reader(self) -> SplitReader:
         """Return a reader of this storage's own data."""
@@ -286,7 +293,8 @@ class TableStorage(Protocol):
         Raises:
             FlussTieringError: STORAGE if the disk refuses; TABLE_NOT_EXIST if there is no such table.
         """
-        ...
+        del table_id, registered, kept
+        return 0
 
     def close(self) -> None:
         """Write everything to disk and release what the storage holds."""

@@ -38,6 +38,7 @@ from fluss_tiering.storage.embedded.table.lake_offsets import (
     write_offsets_file,
 )
 from fluss_tiering.storage.embedded.table.table import EmbeddedTable
+from fluss_tiering.storage.protocol import TableStorage
 
 _KIND: Final = "embedded"
 
@@ -64,7 +65,7 @@ class LogListener(Protocol):
         ...
 
 
-class EmbeddedStorage:
+class EmbeddedStorage(TableStorage):
     """A `TableStorage` in a data folder that this process holds until `close`."""
 
     def __init__(self, data_dir: DataDir, catalog: Catalog, clock: Clock, num_retained_snapshots: int) -> None:
@@ -125,9 +126,6 @@ class EmbeddedStorage:
         """Return the kind of the storage and its data folder."""
         return StorageDescription(_KIND, str(self._data_dir.root), self._data_dir.id, version("fluss-tiering"))
 
-    def cluster_health(self) -> None:
-        """Return None: there is no cluster."""
-
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
         """Create a table; see `TableStorage`."""
         info = self._catalog.create(path, descriptor, self._clock.now_ms()).info
@@ -158,11 +156,6 @@ class EmbeddedStorage:
     def tables(self) -> Sequence[TableInfo]:
         """Return all tables, ordered by path."""
         return [table.info for table in self._catalog.all()]
-
-    def unusable_tables(self, known: Collection[TablePath] = ()) -> Collection[TablePath]:
-        """Return nothing: a data folder with a table that cannot be loaded is not opened."""
-        del known
-        return ()
 
     def write(self, path: TablePath, kind: WriteKind, rows: pa.Table) -> Mapping[TableBucket, int]:
         """Write rows durably; see `TableStorage`. A write that fails is taken back."""

@@ -47,7 +47,7 @@ from fluss_tiering.storage.fluss.scans import ClusterScans
 from fluss_tiering.storage.fluss.table_cache import ClusterTableCache, table_not_exist
 from fluss_tiering.storage.fluss.writer import ClusterWriter
 from fluss_tiering.storage.lake_rules import check_lake_rules
-from fluss_tiering.storage.protocol import KvScan, without_primary_key
+from fluss_tiering.storage.protocol import KvScan, TableStorage, without_primary_key
 
 _KIND: Final = "fluss"
 _DEFAULT_DATABASE: Final = "fluss"
@@ -57,7 +57,7 @@ _HEALTH_S: Final = 5.0
 _LEADERS_STEP_S: Final = 0.05
 
 
-class FlussStorage:
+class FlussStorage(TableStorage):
     """A `TableStorage` over the tables of a cluster.
 
     Attributes:
@@ -240,16 +240,6 @@ class FlussStorage:
         """Return the KV snapshot that has this id, or None if it does not exist or exists no more."""
         return self._buckets.kv_snapshot(bucket, snapshot_id)
 
-    def collectable_kv_snapshots(self, path: TablePath) -> Sequence[tuple[TableBucket, int]]:
-        """Return nothing, since the cluster deletes snapshots that no lease protects."""
-        del path
-        return ()
-
-    def delete_kv_snapshots(self, snapshots: Collection[tuple[TableBucket, int]]) -> int:
-        """Delete nothing; see `collectable_kv_snapshots`."""
-        del snapshots
-        return 0
-
     def reader(self) -> FlussSplitReader:
         """Return a reader of the cluster's logs and KV snapshots."""
         return FlussSplitReader(self._client, self._files)
@@ -286,11 +276,6 @@ class FlussStorage:
             FlussTieringError: STORAGE if it cannot be found out whether the file exists.
         """
         return is_offsets_file(self._files, table_id, path)
-
-    def delete_lake_offsets(self, table_id: int, registered: str, kept: Collection[str]) -> int:
-        """Delete nothing, since the files are the cluster's."""
-        del table_id, registered, kept
-        return 0
 
     def close(self) -> None:
         """End the scans, and then the threads and the connections."""
