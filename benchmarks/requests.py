@@ -22,8 +22,8 @@ from benchmarks.control import Figure
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath
 from fluss_tiering.server.app import TieringServer
-from fluss_tiering.server.edge.limits import OF_BUCKETS, REQUEST_BYTES
-from fluss_tiering.server.edge.methods import SERVICES
+from fluss_tiering.server.edge.limits import REQUEST_BYTES
+from fluss_tiering.server.edge.methods import REQUEST_SIZES, SERVICES
 from fluss_tiering.server.logs import configure_logs
 from fluss_tiering.server.settings.server_settings import load_settings
 
@@ -63,7 +63,7 @@ class Request:
 def requests_of(method: MethodDescriptor, limit: int = _LIMIT) -> Iterator[Request]:
     """Yield large requests of a method, of at most `limit` bytes each."""
     path = f"/{method.containing_service.full_name}/{method.name}"
-    if path not in OF_BUCKETS:
+    if not REQUEST_SIZES[path]:
         limit = min(limit, REQUEST_BYTES)
     for what, message in _large(method.input_type, limit, ()):
         yield Request(path, what, message)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66luss_tiering/v1/access.proto\x12\x10\x66luss_tiering.v1\x1a google/protobuf/descriptor.proto*\x86\x01\n\x06PbRole\x12\x17\n\x13PB_ROLE_UNSPECIFIED\x10\x00\x12\x12\n\x0ePB_ROLE_READER\x10\x01\x12\x12\n\x0ePB_ROLE_WRITER\x10\x02\x12\x12\n\x0ePB_ROLE_TIERER\x10\x03\x12\x14\n\x10PB_ROLE_OPERATOR\x10\x04\x12\x11\n\rPB_ROLE_ADMIN\x10\x05:Q\n\rrequired_role\x12\x1e.google.protobuf.MethodOptions\x18\x8d\x8c\x03 \x01(\x0e\x32\x18.fluss_tiering.v1.PbRole:;\n\x11open_to_executors\x12\x1e.google.protobuf.MethodOptions\x18\x8e\x8c\x03 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66luss_tiering/v1/access.proto\x12\x10\x66luss_tiering.v1\x1a google/protobuf/descriptor.proto*\x86\x01\n\x06PbRole\x12\x17\n\x13PB_ROLE_UNSPECIFIED\x10\x00\x12\x12\n\x0ePB_ROLE_READER\x10\x01\x12\x12\n\x0ePB_ROLE_WRITER\x10\x02\x12\x12\n\x0ePB_ROLE_TIERER\x10\x03\x12\x14\n\x10PB_ROLE_OPERATOR\x10\x04\x12\x11\n\rPB_ROLE_ADMIN\x10\x05*g\n\rPbRequestSize\x12\x1f\n\x1bPB_REQUEST_SIZE_UNSPECIFIED\x10\x00\x12\x1b\n\x17PB_REQUEST_SIZE_BUCKETS\x10\x01\x12\x18\n\x14PB_REQUEST_SIZE_ROWS\x10\x02:Q\n\rrequired_role\x12\x1e.google.protobuf.MethodOptions\x18\x8d\x8c\x03 \x01(\x0e\x32\x18.fluss_tiering.v1.PbRole:;\n\x11open_to_executors\x12\x1e.google.protobuf.MethodOptions\x18\x8e\x8c\x03 \x01(\x08:W\n\x0crequest_size\x12\x1e.google.protobuf.MethodOptions\x18\x8f\x8c\x03 \x01(\x0e\x32\x1f.fluss_tiering.v1.PbRequestSizeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,4 +34,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PBROLE']._serialized_start=86
   _globals['_PBROLE']._serialized_end=220
+  _globals['_PBREQUESTSIZE']._serialized_start=222
+  _globals['_PBREQUESTSIZE']._serialized_end=325
 # @@protoc_insertion_point(module_scope)

@@ -54,9 +54,36 @@ PB_ROLE_ADMIN: PbRole.ValueType  # 5
 """Creates, alters and drops tables; it may do everything."""
 Global___PbRole: _TypeAlias = PbRole  # noqa: Y015
 
+class _PbRequestSize:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PbRequestSizeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PbRequestSize.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PB_REQUEST_SIZE_UNSPECIFIED: _PbRequestSize.ValueType  # 0
+    """It names tables, leases or a few buckets, and has 1 MiB at most."""
+    PB_REQUEST_SIZE_BUCKETS: _PbRequestSize.ValueType  # 1
+    """It names each bucket of a table, of which there may be a quarter of a million: as max-request-bytes allows."""
+    PB_REQUEST_SIZE_ROWS: _PbRequestSize.ValueType  # 2
+    """It carries rows: as max-message-bytes allows."""
+
+class PbRequestSize(_PbRequestSize, metaclass=_PbRequestSizeEnumTypeWrapper):
+    """How large a request may be."""
+
+PB_REQUEST_SIZE_UNSPECIFIED: PbRequestSize.ValueType  # 0
+"""It names tables, leases or a few buckets, and has 1 MiB at most."""
+PB_REQUEST_SIZE_BUCKETS: PbRequestSize.ValueType  # 1
+"""It names each bucket of a table, of which there may be a quarter of a million: as max-request-bytes allows."""
+PB_REQUEST_SIZE_ROWS: PbRequestSize.ValueType  # 2
+"""It carries rows: as max-message-bytes allows."""
+Global___PbRequestSize: _TypeAlias = PbRequestSize  # noqa: Y015
+
 REQUIRED_ROLE_FIELD_NUMBER: _builtins.int
 OPEN_TO_EXECUTORS_FIELD_NUMBER: _builtins.int
+REQUEST_SIZE_FIELD_NUMBER: _builtins.int
 required_role: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___PbRole.ValueType]
 """The role that the call takes."""
 open_to_executors: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _builtins.bool]
 """Whether the token of a round may make the call, which executors have for one table and as long as the round runs."""
+request_size: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___PbRequestSize.ValueType]
+"""How large the call's request may be. A larger one is refused before it is decoded."""

@@ -10,19 +10,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from fluss_tiering.api.v1 import access_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError, ThrottledError
 from fluss_tiering.server.edge.handlers import Passage, surrounded
+from fluss_tiering.server.edge.methods import REQUEST_SIZES
 
 if TYPE_CHECKING:
     from fluss_tiering.server.edge.handlers import Context, Handler
 
-_ROWS: Final = "/fluss_tiering.v1.Tables/WriteRows"
-"""The method whose requests carry rows, which are not converted one by one."""
-_TIERING: Final = "/fluss_tiering.v1.LakeTiering/"
-OF_BUCKETS: Final = frozenset({f"{_TIERING}PrepareLakeTableSnapshot", f"{_TIERING}CommitLakeTableSnapshot"})
-"""Methods whose requests name each bucket of a table, of which there may be a quarter of a million."""
 REQUEST_BYTES: Final = 1 << 20
-"""The largest size of any other request. Ten thousand paths fit, and a million empty entries do not."""
+"""The largest size of a request of no declared size. Ten thousand paths fit, and a million empty entries do not."""
 _RETRY_MS: Final = 500
 
 
@@ -51,10 +48,10 @@ class CallLimits:
         Raises:
             FlussTieringError: INVALID_REQUEST if it is too large.
         """
-        limit, why = self.request_bytes, "max-request-bytes allows"
-        if method == _ROWS:
+        size, limit, why = REQUEST_SIZES[method], self.request_bytes, "max-request-bytes allows"
+        if size == access_pb2.PB_REQUEST_SIZE_ROWS:
             limit, why = self.message_bytes, "max-message-bytes allows"
-        elif method not in OF_BUCKETS and limit > REQUEST_BYTES:
+        elif size != access_pb2.PB_REQUEST_SIZE_BUCKETS and limit > REQUEST_BYTES:
             limit, why = REQUEST_BYTES, "such a request may have"
         if len(message) > limit:
             raise FlussTieringError(

@@ -50,6 +50,11 @@ OPEN_TO_EXECUTORS: Final = frozenset(
 )
 """The methods that the token of a round may call."""
 
+REQUEST_SIZES: Final = {
+    path: method.GetOptions().Extensions[access_pb2.request_size] for path, method in METHODS.items()
+}
+"""How large the request of each call may be, by the path of its method."""
+
 
 MAX_NAMES: Final = 20
 """The number of names of each kind in a line. Of further ones, a line has the number."""
