@@ -92,7 +92,7 @@ verify: setup $(FLUSS_JARS) ## The tests of the verification programs, and short
 	@$(BIN)/pytest verification -m "not long" --numprocesses auto $(ARGS)
 
 fluss-versions: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests of clusters, and what they show in docs/reference/fluss-versions.md
-	-@$(BIN)/pytest -m cluster --numprocesses 2 --junitxml=.cache/fluss-versions.xml $(ARGS)
+	-@$(BIN)/pytest tests verification/fluss_readers -m cluster --numprocesses 2 --junitxml=.cache/fluss-versions.xml $(ARGS)
 	@$(BIN)/python tools/fluss_versions.py .cache/fluss-versions.xml
 
 delete-readers: setup $(FLUSS_JARS) ## Which engine reads which deletes, and what was seen in docs/reference/delete-readers.md

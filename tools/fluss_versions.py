@@ -22,6 +22,7 @@ PAGE: Final = ROOT / "docs" / "reference" / "fluss-versions.md"
 _STORAGE: Final = "tests/storage/fluss"
 _CLUSTER: Final = "tests/server/cluster"
 _ROUND: Final = "tests/spark/round"
+_READERS: Final = "verification/fluss_readers"
 FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "Tables, options and partitions are created, altered and dropped": (
         f"{_STORAGE}/test_fluss_storage.py",
@@ -58,9 +59,9 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "Rows that expire (`table.kv.ttl`)": ("tests/spark/audit/test_expiring_rows.py",),
     'Queries by `format("fluss")`': ("tests/spark/source/test_cluster_source.py",),
     "Maintenance of lake tables": ("tests/spark/maintenance/test_cluster_maintenance.py",),
-    "The lake is read by Fluss's Java reader": ("tests/fluss_readers/test_lake_reader.py",),
-    "Flink SQL's union read": ("tests/fluss_readers/test_union_read.py",),
-    "Rounds by Fluss's Flink service and by this server in turn": ("tests/fluss_readers/test_rounds_in_turn.py",),
+    "The lake is read by Fluss's Java reader": (f"{_READERS}/test_lake_reader.py",),
+    "Flink SQL's union read": (f"{_READERS}/test_union_read.py",),
+    "Rounds by Fluss's Flink service and by this server in turn": (f"{_READERS}/test_rounds_in_turn.py",),
     "Another coordinator takes over in mid-round": (
         f"{_CLUSTER}/test_cluster_coordinators.py",
         f"{_ROUND}/test_rounds_and_coordinators.py",
@@ -68,7 +69,7 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "The leading coordinator is killed in each step of a round": (f"{_CLUSTER}/test_coordinator_elections.py",),
     "ZooKeeper or a tablet server fails in mid-round": (f"{_CLUSTER}/test_cluster_failures.py",),
     "The health of the cluster in `fluss-tiering status`": (f"{_CLUSTER}/test_cluster_health.py",),
-    "An upgrade from 0.9.1 in place": ("tests/fluss_readers/test_upgrade.py",),
+    "An upgrade from 0.9.1 in place": (f"{_READERS}/test_upgrade.py",),
 }
 """What users ask for -> the test files, or folders of test files, that show it."""
 _INTRODUCTION: Final = """# Versions of Fluss
