@@ -7,6 +7,7 @@ import pytest
 from arrow_strategies import columns, record_batches, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from log_batches import iter_log_batches
 
 from cases import cases
 from fluss_tiering.formats.log.batch import (
@@ -17,7 +18,7 @@ from fluss_tiering.formats.log.batch import (
     encode_log_batch,
     read_header,
 )
-from fluss_tiering.formats.log.decoding import decode_log_batch, iter_log_batches
+from fluss_tiering.formats.log.decoding import decode_log_batch
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType

@@ -115,19 +115,6 @@ def decode_log_batches(
         yield LogBatch(header.base_offset, header.commit_timestamp, _change_types(buffer, position, header), records)
 
 
-def iter_log_batches(
-    buffer: pa.Buffer | memoryview, schema: pa.Schema, *, position: int = 0, verify_crc: bool = True
-) -> Iterator[LogBatch]:
-    """Decode the batches from a position on. An incomplete batch at the end of the buffer is left out.
-
-    Raises:
-        FlussTieringError: CORRUPT_DATA if a batch is damaged.
-    """
-    while (header := read_header(buffer, position)) is not None:
-        yield decode_log_batch(buffer, position, schema, verify_crc=verify_crc)
-        position += header.size
-
-
 def _check(buffer: pa.Buffer | memoryview, position: int, header: LogBatchHeader, *, verify_crc: bool) -> None:
     if verify_crc:
         check_crc(buffer, position, header)

@@ -3,10 +3,10 @@ from pathlib import Path
 import pyarrow as pa
 from fluss_reading import wait_until_moved
 from fluss_tables import COLUMNS, append, descriptor, new_table, rows, upsert
+from log_batches import iter_log_batches
 from refusals import refused
 
 from fluss_tiering.formats.log.batch import ChangeType
-from fluss_tiering.formats.log.decoding import iter_log_batches
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket
