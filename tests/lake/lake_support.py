@@ -15,12 +15,26 @@ import pyarrow as pa
 import judges
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.java import jvm_of
+from fluss_tiering.lake.iceberg.library import call, library
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeCommit, LakeFile
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 
 Row = Mapping[str, Any]
 _NUMBERS = itertools.count(1)
+
+
+def in_library(spark: Any, table: Any) -> Any:
+    """Return a table of Iceberg as our Java library has it."""
+    return call(library(jvm_of(spark)), "of", table)
+
+
+def spark_table(spark: Any, name: str) -> Any:
+    """Return a table that Spark has made, as our Java library has it."""
+    return in_library(
+        spark, spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    )
 
 
 def columns_of(types: Mapping[str, str]) -> tuple[Column, ...]:

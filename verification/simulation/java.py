@@ -1,21 +1,12 @@
-"""The JVM as the real code sees it through py4j: exceptions, maps, and the few classes that it looks up by name."""
+"""Exceptions of the JVM as the real code sees them through py4j."""
 
 # ruff: noqa: N802 - the methods are named by Java
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
-from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
-
-
-class JavaMap(dict[str, str]):
-    """A map of the JVM as py4j hands it out: `get` answers None for a key that is not there, whatever the default."""
-
-    def get(self, key: str, default: object = None) -> Any:
-        return super().get(key)
 
 
 class JavaException:
@@ -47,19 +38,3 @@ class JavaException:
 def java_error(name: str, message: str) -> Py4JJavaError:
     """Return the error that py4j raises when Iceberg throws an exception."""
     return Py4JJavaError(message, JavaException(name, message))
-
-
-class _Jvm(SimpleNamespace):
-    """Like the real JVM, it is a key by which its classes are cached."""
-
-    __hash__ = object.__hash__
-
-
-def model_jvm() -> _Jvm:
-    """Return the part of the JVM that commits call."""
-    mapper = SimpleNamespace(readTree=lambda file: file, writeValueAsString=json.dumps)
-    iceberg = SimpleNamespace(
-        util=SimpleNamespace(JsonUtil=SimpleNamespace(mapper=lambda: mapper)),
-        expressions=SimpleNamespace(Expressions=SimpleNamespace(alwaysTrue=lambda: True)),
-    )
-    return _Jvm(org=SimpleNamespace(apache=SimpleNamespace(iceberg=iceberg)))

@@ -1,4 +1,4 @@
-"""A model of the parts of Iceberg that the real `IcebergTable` and `IcebergCommitter` call, with its semantics.
+"""A model of Iceberg, and of what our Java library does with it, for the real `IcebergTable` and `IcebergCommitter`.
 
 `test_model_lake` compares it with Iceberg.
 
@@ -10,20 +10,23 @@ commit. Messages may be lost: the driver sees an error although the commit happe
 
 from __future__ import annotations
 
+import base64
+import json
+import pickle
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from fluss_tiering.lake.iceberg.content_file import RowDeltaMethod
+from fluss_tiering.lake.iceberg.java import is_conflict, is_iceberg
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile
 from fluss_tiering.model.table import SYSTEM_COLUMNS, TableInfo
 from simulation.compaction import Rewrite, plan_rewrite
-from simulation.java import JavaMap, java_error, model_jvm
+from simulation.java import java_error
 from simulation.lake_files import FileRows, LakeFiles
 from simulation.scheduler import Scheduler, current_process
 
@@ -181,7 +184,7 @@ class ModelLake:
 
 
 class Handle:
-    """Iceberg's `Table` in one driver. It keeps the metadata that it has loaded until it is refreshed."""
+    """The library's `LakeTable` in one driver. It keeps the metadata that it has loaded until it is refreshed."""
 
     def __init__(self, lake: ModelLake, content: LakeContent) -> None:
         self._lake = lake
@@ -191,25 +194,40 @@ class Handle:
     def name(self) -> str:
         return self._content.name
 
-    def properties(self) -> Mapping[str, str]:
-        return {}
-
-    def specs(self) -> object:
-        return None
-
-    def schema(self) -> None:
-        return None
-
-    def spec(self) -> SimpleNamespace:
-        """Return the spec of a table without partition keys, whose only field is the bucket."""
-        return SimpleNamespace(fields=lambda: ["bucket"])
+    def describe(self) -> dict[str, Any]:
+        found = {
+            "name": self.name(),
+            "formatVersion": self._content.format_version,
+            "properties": {},
+            "schema": {"fields": [{"id": number, "name": name} for number, name in enumerate(SYSTEM_COLUMNS, 1)]},
+        }
+        return (
+            found if self.head is None else {**found, "snapshot": self.head.snapshot_id, "summary": self.head.summary}
+        )
 
     def currentSnapshot(self) -> Node | None:
         return None if self.head is None else Node(self.head)
 
-    def snapshot(self, snapshot_id: int) -> Node | None:
-        node = self._content.nodes.get(snapshot_id)
-        return None if node is None else Node(node)
+    def summary(self, snapshot_id: str) -> str | None:
+        node = self._content.nodes.get(int(snapshot_id))
+        return None if node is None else json.dumps(node.summary)
+
+    def commits(self, question: str) -> str:
+        asked, found = json.loads(question), []
+        for node in ancestors(self.head):
+            if node.snapshot_id == asked["known"]:
+                return json.dumps({"reached": True, "commits": found})
+            if node.summary.get(asked["userKey"]) == asked["user"]:
+                found.append([node.snapshot_id, node.summary])
+        return json.dumps({"reached": False, "commits": found})
+
+    def isOnlyRewrittenSince(self, snapshot_id: str) -> str:
+        for node in ancestors(self.head):
+            if node.snapshot_id == int(snapshot_id):
+                return "true"
+            if not node.replaces:
+                break
+        return "false"
 
     @property
     def format_version(self) -> int:
@@ -227,12 +245,14 @@ class Handle:
     def newTransaction(self) -> Transaction:
         return Transaction(self._lake, self._content, self)
 
-    def io(self) -> SimpleNamespace:
-        def delete(location: str) -> None:
+    def stageRound(self, request: bytes) -> RoundCommit:
+        return RoundCommit(self, request)
+
+    def deleteFiles(self, locations: str) -> str:
+        for location in json.loads(locations):
             self._lake.deleted.add(location)
             self._lake.on_delete(location)
-
-        return SimpleNamespace(deleteFile=delete)
+        return "[]"
 
 
 class Node:
@@ -243,15 +263,6 @@ class Node:
 
     def snapshotId(self) -> int:
         return self._node.snapshot_id
-
-    def summary(self) -> Mapping[str, str]:
-        return JavaMap(self._node.summary)
-
-    def operation(self) -> str:
-        return "replace" if self._node.replaces else "overwrite"
-
-    def parentId(self) -> int | None:
-        return None if self._node.parent is None else self._node.parent.snapshot_id
 
 
 class Delta:
@@ -269,9 +280,6 @@ class Delta:
 
     def validateFromSnapshot(self, snapshot_id: int) -> None:
         self._from = snapshot_id
-
-    def conflictDetectionFilter(self, expression: object) -> None:
-        return
 
     def validateNoConflictingDataFiles(self) -> None:
         self._checks_data = True
@@ -354,12 +362,6 @@ class Transaction:
     def newRowDelta(self) -> Delta:
         return Delta(self, self.lake.new_id())
 
-    def table(self) -> SimpleNamespace:
-        staged = (
-            LakeSnapshotNode(self.deltas[-1].snapshot_id, self.start, {}, LakeFiles()) if self.deltas else self.start
-        )
-        return SimpleNamespace(currentSnapshot=lambda: None if staged is None else Node(staged))
-
     def commitTransaction(self) -> None:
         lake, chance = self.lake, self.lake.chance
         if lake.happens(0.06):
@@ -432,6 +434,60 @@ class Transaction:
         self.lake.swap(self._content, head, deltas)
 
 
+class RoundCommit:
+    """The library's `RoundCommit`."""
+
+    def __init__(self, handle: Handle, request: bytes) -> None:
+        header, *lines = zlib.decompress(request).decode().splitlines()
+        self._round = json.loads(header)
+        self._files = (pickle.loads(base64.b64decode(line)) for line in lines)
+        self._transaction = handle.newTransaction()
+        self._error: Py4JJavaError | None = None
+        try:
+            self._stage()
+        except Py4JJavaError as error:
+            self._error = error
+
+    def _stage(self) -> None:
+        base, pieces = self._round["base"], self._round["pieces"]
+        for number, piece in enumerate(pieces):
+            delta = self._transaction.newRowDelta()
+            if base is not None:
+                delta.validateFromSnapshot(base)
+            delta.validateNoConflictingDataFiles()
+            delta.validateNoConflictingDeleteFiles()
+            if number == 0 and self._round["touched"]:
+                delta.validateDataFilesExist(self._round["touched"])
+            for kind, give in (
+                ("deletes", delta.addDeletes),
+                ("replaced", delta.removeDeletes),
+                ("rows", delta.addRows),
+            ):
+                for _ in range(piece[kind]):
+                    give(next(self._files))
+            if piece["replaced"]:
+                delta.validateDeletedFiles()
+            for key, value in self._round["summary" if number == len(pieces) - 1 else "mark"].items():
+                delta.set(key, value)
+            delta.commit()
+            base = delta.snapshot_id
+
+    def commit(self) -> str:
+        if self._error is not None:
+            refused = is_iceberg(self._error, "ValidationException")
+            return json.dumps({"failed": "conflict" if refused else "unprepared"})
+        try:
+            self._transaction.commitTransaction()
+        except Py4JJavaError as error:
+            self._error = error
+            return json.dumps({"failed": "conflict" if is_conflict(error) else "unknown"})
+        return json.dumps({"snapshot": self._transaction.deltas[-1].snapshot_id})
+
+    def failure(self) -> object:
+        assert self._error is not None
+        return self._error.java_exception
+
+
 @dataclass(frozen=True, slots=True)
 class PositionWriter:
     """What the driver sends with the pieces of a round: the lake table, and the snapshot of the round."""
@@ -445,8 +501,7 @@ class SimIcebergTable(IcebergTable):
     """The real `IcebergTable`, but without Parquet files."""
 
     def file_writer(self, *, renew: bool = False) -> Any:
-        handle: Any = self._handle
-        return PositionWriter(str(self._table.path), self._base or 0, handle.format_version)
+        return PositionWriter(str(self._table.path), self._base or 0, self.format_version)
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         return f"memory://{self._table.path}/{bucket}/{name}"
@@ -463,35 +518,27 @@ class SimCatalog:
 
     def find_table(self, table: TableInfo) -> SimIcebergTable:
         self._lake.scheduler.sleep(self._lake.chance.randrange(1, 50))
-        handle = Handle(self._lake, self._lake.content(str(table.path)))
+        handle: Any = Handle(self._lake, self._lake.content(str(table.path)))
         spec = {"spec-id": 0, "fields": [{"field-id": 1000, "name": "bucket"}]}
-        schema = {"fields": [{"id": number, "name": name} for number, name in enumerate(SYSTEM_COLUMNS, 1)]}
-        return SimIcebergTable(model_jvm(), table, handle, schema, spec)
+        return SimIcebergTable(table, handle, handle.describe(), spec)
 
 
 class NoStatistics:
-    """Takes the place of `ContentFiles`, since the model itself describes a file."""
+    """Takes the place of `ContentFiles`, since the model knows files as they are."""
+
+    spec_id = 0
 
     def __init__(self, *_arguments: object, **_options: object) -> None:
         pass
 
-    def to_json(self, file: LakeFile) -> LakeFile:
-        return file
+    def to_json(self, file: LakeFile) -> str:
+        return base64.b64encode(pickle.dumps(file)).decode()
 
     def packed(self, file: LakeFile) -> LakeFile:
         return file
 
-    def require_live(self, _jvm: object, locations: Sequence[str], delta: Any) -> None:
-        delta.validateDataFilesExist(locations)
 
-    def give(self, _jvm: object, _specs: object, files: Sequence[LakeFile], delta: Any, method: RowDeltaMethod) -> None:
-        for file in files:
-            getattr(delta, method.value)(file)
-
-
-def live_data_files(
-    _jvm: object, handle: Handle, snapshot_id: int | None, where: None = None
-) -> Iterator[LiveDataFile]:
+def live_data_files(handle: Handle, snapshot_id: int | None, **_where: object) -> Iterator[LiveDataFile]:
     """Yield the data files of a snapshot. The lake table uses this function instead of that of `deletes`."""
     node = None if snapshot_id is None else handle.node(snapshot_id)
     for number, files in node.files.buckets.items() if node else ():

@@ -16,12 +16,11 @@ from py4j.protocol import Py4JJavaError
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.lake.iceberg.deletes import live_data_files as iceberg_live_data_files
-from fluss_tiering.lake.iceberg.java import content_file, is_iceberg, jvm_of
+from fluss_tiering.lake.iceberg.java import is_iceberg, jvm_of
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeCommit, LakeFile, LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 from simulation.compaction import Rewrite, plan_rewrite
-from simulation.java import model_jvm
 from simulation.lake import Handle, ModelLake, NoStatistics, live_data_files
 from simulation.lake_files import FILE_BYTES, FileRows, write_deletes
 from simulation.scheduler import Process, Scheduler
@@ -66,7 +65,7 @@ class BothLakes:
         """Open both tables, and write files that a round would commit on top of them."""
         real, handle = self.open(), Handle(self.model, self.content)
         base = None if handle.head is None else handle.head.snapshot_id
-        live = sorted(live_data_files(None, handle, base), key=lambda file: file.location)
+        live = sorted(live_data_files(handle, base), key=lambda file: file.location)
         location = f"{real.data_location()}/{uuid.UUID(int=self.chance.getrandbits(128))}"
         files: list[LakeFile] = []
         if self.chance.random() < 0.3:
@@ -101,11 +100,10 @@ class BothLakes:
     def land_commit(self, planned: tuple[Any, Handle, list[LakeFile]]) -> None:
         real, handle, files = planned
         base = None if handle.head is None else handle.head.snapshot_id
-        jvm: Any = model_jvm()
         content: Any = NoStatistics()
         table: Any = handle
-        on_real = self.end_of(IcebergCommitter(jvm_of(self.spark), real.java_table, real.base(), real._content), files)
-        on_model = self.end_of(IcebergCommitter(jvm, table, base, content), files)
+        on_real = self.end_of(IcebergCommitter(real.java_table, "real", real.base(), real._content), files)
+        on_model = self.end_of(IcebergCommitter(table, "model", base, content), files)
         self.count("commit", on_real, on_model)
 
     def end_of(self, committer: IcebergCommitter, files: list[LakeFile]) -> str:
@@ -136,7 +134,9 @@ class BothLakes:
     def end_of_rewrite(self, real: Any, rewrite: Rewrite) -> str:
 
         def described(file: LakeFile) -> Any:
-            return content_file(jvm_of(self.spark), real.java_table.specs(), real._content.to_json(file))
+            iceberg = jvm_of(self.spark).org.apache.iceberg
+            node = iceberg.util.JsonUtil.mapper().readTree(real._content.to_json(file))
+            return iceberg.ContentFileParser.fromJson(node, real.java_table.specs())
 
         update = real.java_table.newRewrite()
         update.validateFromSnapshot(real.base())
@@ -182,12 +182,12 @@ class BothLakes:
 
     def live_in_iceberg(self) -> list[object]:
         real = self.open()
-        return _compared(iceberg_live_data_files(jvm_of(self.spark), real.java_table, real.base()))
+        return _compared(iceberg_live_data_files(real.java_table, real.base()))
 
     def live_in_model(self) -> list[object]:
         head = self.content.head
         handle = Handle(self.model, self.content)
-        return _compared(live_data_files(None, handle, None if head is None else head.snapshot_id))
+        return _compared(live_data_files(handle, None if head is None else head.snapshot_id))
 
 
 def _compared(files: Any) -> list[object]:

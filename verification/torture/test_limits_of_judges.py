@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import judges
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
+from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 from torture.judging.limits import question_limit, refusal_limit, table_limit
@@ -80,7 +80,7 @@ def test_duckdb_applies_no_equality_deletes_by_a_key_that_was_widened_since(
     table = new_table_with_deletes(spark, tmp_path, columns, ["k"], [{"k": key} for key in (1, 2, 3)], [{"k": 2}])
     folder = tmp_path / "db" / "t"
     assert reader.read(judges.DUCKDB, judges.newest_metadata(folder), ["k"]).column("k").to_pylist() == [1, 3]
-    wide = iceberg_class(jvm_of(spark), "types.Types").LongType.get()
+    wide = jvm_of(spark).org.apache.iceberg.types.Types.LongType.get()
     IcebergCatalogs(spark).open_table(table).java_table.updateSchema().updateColumn("k", wide).commit()
     widened = judges.newest_metadata(folder)
     with pytest.raises(JudgeRefusedError) as refused:

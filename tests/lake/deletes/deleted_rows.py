@@ -23,7 +23,6 @@ from fluss_tiering.lake.iceberg.deletes import (
     write_position_deletes,
     write_vectors,
 )
-from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeCommit, LakeFile, LiveDataFile
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
@@ -140,7 +139,7 @@ class DeletedRows:
         return write_vectors(place, deletes, present)
 
     def live_files(self, lake: IcebergTable) -> list[LiveDataFile]:
-        return list(live_data_files(jvm_of(self.spark), lake.java_table, lake.base()))
+        return list(live_data_files(lake.java_table, lake.base()))
 
     def commit(self, lake: IcebergTable, *pieces: Sequence[LakeFile]) -> int:
         return lake.commit(pieces, LakeCommit(1, 5, str(uuid.uuid4()), "/offsets", {TableBucket(1, 0): 1}))

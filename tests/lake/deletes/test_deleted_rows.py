@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 from deleted_rows import DeletedRows
 
-from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
+from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.protocol import LakeFile
 from judges import CLICKHOUSE, DUCKDB, PYICEBERG, SPARK
 
@@ -113,7 +113,7 @@ def test_iceberg_s_own_code_reads_the_footer_of_a_puffin_file(spark, tmp_path: P
     files = table.add(range(10), range(10, 20))
     vectors = table.delete({files[0]: [1], files[1]: [1, 2]})
     lake = table.open()
-    puffin = iceberg_class(jvm_of(spark), "puffin.Puffin")
+    puffin = jvm_of(spark).org.apache.iceberg.puffin.Puffin
     for vector in vectors:
         reader = puffin.read(lake.java_table.io().newInputFile(vector.location)).build()
         (blob,) = list(reader.fileMetadata().blobs())

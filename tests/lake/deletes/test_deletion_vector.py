@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
-from fluss_tiering.lake.iceberg.java import iceberg_class, jvm_of
+from fluss_tiering.lake.iceberg.java import jvm_of
 
 MAGIC = bytes.fromhex("d1d33964")
 POSITIONS = st.one_of(st.integers(0, 2**63 - 1), st.integers(0, 300), st.integers(2**32 - 3, 2**32 + 3))
@@ -95,7 +95,7 @@ def test_iceberg_s_own_code_reads_and_writes_the_same(spark, positions) -> None:
     """Iceberg's `PositionDeleteIndex`, which Spark, Flink and Trino use."""
     jvm = jvm_of(spark)
     vector = vector_of(positions)
-    index = iceberg_class(jvm, "deletes.PositionDeleteIndex").deserialize(vector.to_blob(), delete_file(jvm, vector))
+    index = jvm.org.apache.iceberg.deletes.PositionDeleteIndex.deserialize(vector.to_blob(), delete_file(jvm, vector))
     assert index.cardinality() == len(vector)
     assert all(index.isDeleted(position) for position in list(positions)[:20])
     assert not index.isDeleted(max(positions) + 1)
@@ -121,5 +121,5 @@ def delete_file(jvm, vector: DeletionVector):
         "content-offset": 4,
         "content-size-in-bytes": len(vector.to_blob()),
     }
-    node = iceberg_class(jvm, "util.JsonUtil").mapper().readTree(json.dumps(described))
-    return iceberg_class(jvm, "ContentFileParser").fromJson(node, iceberg_class(jvm, "PartitionSpec").unpartitioned())
+    node = jvm.org.apache.iceberg.util.JsonUtil.mapper().readTree(json.dumps(described))
+    return jvm.org.apache.iceberg.ContentFileParser.fromJson(node, jvm.org.apache.iceberg.PartitionSpec.unpartitioned())

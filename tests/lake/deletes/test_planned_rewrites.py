@@ -31,7 +31,7 @@ def planned(
     max_bytes: int | None = None,
 ) -> tuple[IcebergTable, PlannedRewrite | None]:
     lake = table.open()
-    return lake, planned_rewrite(table.spark, lake, partitions, options, max_bytes)
+    return lake, planned_rewrite(lake, partitions, options, max_bytes)
 
 
 def rewritten(
@@ -112,7 +112,7 @@ def test_no_more_bytes_are_rewritten_than_allowed_whatever_the_sizes_of_the_file
         assert plan is not None
         assert plan.bytes <= max_bytes
         # If the large file comes first, no small one has room beside it.
-        assert len(plan.old) == files or (max_bytes == large and 1 <= len(plan.old) <= 3)
+        assert plan.files == files or (max_bytes == large and 1 <= plan.files <= 3)
 
 
 def test_files_that_are_not_rewritten_are_still_known(spark: Any, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_nothing_is_committed_if_nothing_is_worth_it(spark: Any, tmp_path: Path)
     before = table.metadata
     lake, plan = planned(table, options={"min-input-files": "5"})
     assert plan is not None
-    assert (plan.places, plan.old, plan.bytes) == ((), (), 0)
+    assert (plan.places, plan.files, plan.bytes) == ((), 0, 0)
     assert plan.commit(lake, []) == Rewritten()
     assert table.metadata == before
 

@@ -25,7 +25,6 @@ from fluss_tiering.lake.iceberg.deletes import (
     write_position_deletes,
     write_vectors,
 )
-from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFile
 from fluss_tiering.model.table import TableInfo, TablePath
@@ -164,7 +163,7 @@ class FaultyLake(Lake):
     def _deletes_by_position(self, lake: IcebergTable, key: int) -> Sequence[LakeFile]:
         found = self.spark.sql(f"SELECT _file, _pos FROM {self.name}.db.{self.name} WHERE k = {key}").collect()
         ((location, position),) = found
-        live = live_data_files(jvm_of(self.spark), lake.java_table, lake.base())
+        live = live_data_files(lake.java_table, lake.base())
         (deletes,) = (file.deletes for file in live if file.location == location)
         place = DeletePlace(lake.file_writer(), 0, lake.piece_location(0, str(uuid.uuid4())), 0, ())
         gone = PositionDeletes([location], pa.array([0], pa.int32()), pa.array([position], pa.int64()))

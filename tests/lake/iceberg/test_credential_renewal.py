@@ -25,7 +25,7 @@ def vended(monkeypatch: pytest.MonkeyPatch) -> tuple[list[dict[str, str]], list[
     answers: list[dict[str, str]] = []
     handles: list[Any] = []
 
-    def answer(jvm, handle, *arguments):
+    def answer(handle, *arguments):
         handles.append(handle)
         return answers[min(len(set(map(id, handles))), len(answers)) - 1]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from urllib.parse import urlparse
 
 import pytest
+from lake_support import in_library
 from table_support import (
     commit_of,
     name,
@@ -109,15 +109,15 @@ def test_settings_of_the_session_and_of_hadoop_reach_executors(spark, keyed):
         "fs.s3a.encryption.algorithm": "SSE-KMS",
     }.items():
         conf.set(key, value)
-    found = file_io_properties(spark._jvm, lake.java_table, "s3a://lake/db/t", {})
+    found = file_io_properties(lake.java_table, "s3a://lake/db/t", {})
     assert found["s3.access-key-id"] == "b"
     assert found["s3.endpoint"] == "http://h:9000"
     assert found["s3.sse.type"] == "kms"
     # An address with a scheme says itself whether it is encrypted.
     conf.set("fs.s3a.endpoint", "https://h:9000")
-    assert file_io_properties(spark._jvm, lake.java_table, "s3a://lake/db/t", {})["s3.endpoint"] == "https://h:9000"
+    assert file_io_properties(lake.java_table, "s3a://lake/db/t", {})["s3.endpoint"] == "https://h:9000"
     conf.unset("fs.s3a.endpoint")
-    assert "s3.endpoint" not in file_io_properties(spark._jvm, lake.java_table, "s3a://lake/db/t", {})
+    assert "s3.endpoint" not in file_io_properties(lake.java_table, "s3a://lake/db/t", {})
 
 
 def test_executors_must_see_the_folder_that_the_driver_sees(catalogs, keyed):
@@ -176,7 +176,7 @@ def test_a_property_by_which_no_file_can_be_written_is_refused_with_the_name_of_
 
 
 # D47
-def test_the_vended_credentials_of_the_longest_prefix_are_taken(spark):
+def test_the_vended_credentials_of_the_longest_prefix_are_taken(spark, catalogs, keyed):
     iceberg = spark._jvm.org.apache.iceberg.io
     vended = spark._jvm.java.util.ArrayList()
     for prefix, secret in {"s3://lake": "a", "s3://lake/db/t": "b", "s3://lake/db": "c", "s3://other": "d"}.items():
@@ -185,8 +185,13 @@ def test_the_vended_credentials_of_the_longest_prefix_are_taken(spark):
     io.initialize({"s3.region": "here"})
     io.setCredentials(vended)
 
+    opened = catalogs.open_table(keyed)
+    iceberg = spark._jvm.org.apache.iceberg
+    table = iceberg.BaseTable(iceberg.StaticTableOperations(opened.metadata_file, io), "t")
+    known = in_library(spark, table)
+
     def found(location: str) -> dict[str, str]:
-        return file_io_properties(spark._jvm, SimpleNamespace(io=lambda: io), location, {"s3.access-key-id": "e"})
+        return file_io_properties(known, location, {"s3.access-key-id": "e"})
 
     assert found("s3://lake/db/t/data") == {"s3.access-key-id": "b", "s3.region": "here"}
     assert found("s3://lake/db/u/data")["s3.access-key-id"] == "c"

@@ -158,8 +158,8 @@ def test_only_the_partitions_of_a_round_are_listed(catalogs, table: TableInfo, m
     lake = catalogs.open_table(table)
     listed, live_data_files = [], table_module.live_data_files
 
-    def noted(*arguments):
-        for file in live_data_files(*arguments):
+    def noted(*arguments, **where):
+        for file in live_data_files(*arguments, **where):
             listed.append(file.partition)
             yield file
 

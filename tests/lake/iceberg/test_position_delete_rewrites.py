@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lake_support import spark_table
 
 from fluss_tiering.lake.iceberg.maintenance import position_deletes
-from fluss_tiering.lake.iceberg.maintenance.position_deletes import partitions_to_rewrite, rewrite_position_deletes
+from fluss_tiering.lake.iceberg.maintenance.position_deletes import mergeable_deletes, rewrite_position_deletes
 
 _NUMBERS = itertools.count(1)
 PROPERTIES = (
@@ -40,8 +41,7 @@ class Table:
 
     @property
     def java(self) -> Any:
-        jvm = self.spark._jvm
-        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.name)
+        return spark_table(self.spark, self.name)
 
     def rows(self) -> list[Any]:
         return sorted(map(tuple, self.spark.table(self.name).collect()))
@@ -51,7 +51,7 @@ class Table:
         return Counter(row.partition.part for row in found)
 
     def worth(self, least_saved: int) -> list[Any]:
-        return sorted(partitions_to_rewrite(self.spark, self.java, least_saved))
+        return sorted(each.partition for each in mergeable_deletes(self.java, least_saved))
 
 
 @pytest.mark.parametrize("size_of_group", [None, 1], ids=["one group", "a group for each file"])

@@ -14,10 +14,8 @@ from lake_support import Lake
 from older_writer import older_writer
 
 import fluss_tiering.spark.maintenance.repair as repairing
-from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.iceberg.repair.check import WrongFile
-from fluss_tiering.lake.iceberg.repair.live_files import live_manifests
-from fluss_tiering.lake.iceberg.repair.rebound import rewrite_bounds
+from fluss_tiering.lake.iceberg.repair.live_files import live_entries, rewrite_bounds
 from fluss_tiering.spark.file_jobs import wrong_files
 from fluss_tiering.spark.maintenance.repair import Repair, repair_table
 from judges import CLICKHOUSE, DUCKDB, SPARK, Predicate
@@ -32,7 +30,7 @@ def rows(keys: str | list[str], value: int) -> list[dict[str, Any]]:
 
 def found_in(lake: Lake) -> list[WrongFile]:
     opened = lake.open()
-    return wrong_files(lake.spark, opened.file_writer(), live_manifests(jvm_of(lake.spark), opened.java_table))
+    return wrong_files(lake.spark, opened.file_writer(), live_entries(opened.java_table))
 
 
 def repaired(lake: Lake) -> Repair:
@@ -46,8 +44,7 @@ def numbers_of(lake: Lake) -> dict[str, tuple[int, ...]]:
     """Return the snapshot and the sequence numbers of each file."""
     return {
         entry.file.location: (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
-        for manifest in live_manifests(jvm_of(lake.spark), lake.open().java_table)
-        for entry in manifest.entries
+        for entry in live_entries(lake.open().java_table)
     }
 
 

@@ -68,7 +68,8 @@ def test_a_view_that_has_the_name_of_a_lake_table_is_told(spark: Any, tmp_path: 
     }
     table = replace(Lake(spark, tmp_path, COLUMNS, ["id"]).table, lake_catalog_properties=properties)
     catalogs = IcebergCatalogs(spark)
-    catalog, identifier = catalogs._located(table)
+    catalog = catalogs._catalog(properties)
+    identifier = spark._jvm.org.apache.iceberg.catalog.TableIdentifier.parse(str(table.lake_path))
     catalog.createNamespace(identifier.namespace())
     schema = spark._jvm.org.apache.iceberg.SchemaParser.fromJson('{"type": "struct", "fields": []}')
     view = catalog.buildView(identifier).withSchema(schema).withDefaultNamespace(identifier.namespace())

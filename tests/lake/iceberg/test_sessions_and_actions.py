@@ -9,15 +9,16 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlparse
 
 import pytest
-from lake_support import Lake
+from lake_support import Lake, in_library
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from fluss_tiering.lake.iceberg import actions
 from fluss_tiering.lake.iceberg.actions import expire
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.orphans import check_grace, find_orphans
@@ -236,42 +237,55 @@ def test_exactly_the_named_snapshots_expire_and_their_files_go(spark, tmp_path: 
 
 
 class UnreadableLater:
-    """A lake table whose lists of manifests cannot be read any more once somebody has read one that is left."""
+    """A `FileIO` that gives lists of manifests whole once, and then only their beginning."""
 
-    def __init__(self, table: Any, expired: Collection[int]) -> None:
-        self.java = table
-        self._expired = expired
-        self._lists = {
-            path: path.read_bytes()
-            for snapshot in table.snapshots()
-            for path in [Path(urlparse(snapshot.manifestListLocation()).path)]
-            if snapshot.snapshotId() not in expired
-        }
+    class Java:
+        implements: ClassVar = ["org.apache.iceberg.io.FileIO"]
+
+    def __init__(self, io: Any, lists: Collection[str], folder: Path) -> None:
+        self._io = io
+        self._folder = folder
+        self.reads = dict.fromkeys(lists, 0)
+
+    def newInputFile(self, file: Any, *size: int) -> Any:  # noqa: N802 - named by Iceberg
+        location = file if isinstance(file, str) else _location(file)
+        opened = self._io.newInputFile(location, *size)
+        if location not in self.reads:
+            return opened
+        self.reads[location] += 1
+        if self.reads[location] == 1:
+            return opened
+        cut = self._folder / f"{self.reads[location]}-{Path(location).name}"
+        cut.write_bytes(Path(urlparse(location).path).read_bytes()[:100])
+        return self._io.newInputFile(f"file://{cut}")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.java, name)
+        return getattr(self._io, name)
 
-    def snapshot(self, snapshot_id: int) -> Any:
-        snapshot = self.java.snapshot(snapshot_id)
-        if snapshot_id in self._expired:
-            return snapshot
 
-        def manifests(io: Any) -> Any:
-            found = snapshot.allManifests(io)
-            for path, whole in self._lists.items():
-                path.write_bytes(whole[:100])
-            return found
+def _location(file: Any) -> str:
+    """Return the location of what Iceberg opens: a list of manifests, or a manifest."""
+    try:
+        return str(file.location())
+    except Py4JError:
+        return str(file.path())
 
-        return SimpleNamespace(
-            allManifests=manifests,
-            removedDataFiles=snapshot.removedDataFiles,
-            removedDeleteFiles=snapshot.removedDeleteFiles,
-        )
 
-    def mend(self) -> None:
-        for path, whole in self._lists.items():
-            assert path.read_bytes() == whole[:100]
-            path.write_bytes(whole)
+class WithIo:
+    """The operations of a table with another `FileIO`."""
+
+    class Java:
+        implements: ClassVar = ["org.apache.iceberg.TableOperations"]
+
+    def __init__(self, operations: Any, io: UnreadableLater) -> None:
+        self._operations = operations
+        self._io = io
+
+    def io(self) -> UnreadableLater:
+        return self._io
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operations, name)
 
 
 def planned_files(table: Any, snapshot_id: int) -> int:
@@ -283,25 +297,18 @@ def planned_files(table: Any, snapshot_id: int) -> int:
     return count
 
 
-def test_manifests_that_a_snapshot_needs_stay_if_iceberg_could_not_read_its_list(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
+def test_manifests_that_a_snapshot_needs_stay_if_iceberg_could_not_read_its_list(spark: Any, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path / "lake", {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
     for number in range(4):
         lake.commit(lake.batch([{"k": number, "v": "a"}]))
     java = lake.open().java_table
-    first, second, *left = (snapshot.snapshotId() for snapshot in java.snapshots())
-    table, found = UnreadableLater(java, [first, second]), actions.iceberg_class
-
-    def iceberg_class(jvm: Any, name: str) -> Any:
-        real = found(jvm, name)
-        if name != "util.SnapshotUtil":
-            return real
-        return SimpleNamespace(currentAncestorIds=lambda _table: real.currentAncestorIds(java))
-
-    monkeypatch.setattr(actions, "iceberg_class", iceberg_class)
+    snapshots = list(java.snapshots())
+    first, second, *left = (snapshot.snapshotId() for snapshot in snapshots)
+    ensure_callback_server_started(SparkContext._gateway)
+    io = UnreadableLater(java.io(), [str(each.manifestListLocation()) for each in snapshots[2:3]], tmp_path)
+    table = in_library(spark, spark._jvm.org.apache.iceberg.BaseTable(WithIo(java.operations(), io), java.name()))
     assert expire(spark, table, [first, second]) >= 2, "their lists of manifests"
-    table.mend()
+    assert list(io.reads.values()) > [1]
     assert [each.snapshotId() for each in lake.open().java_table.snapshots()] == left
     assert [planned_files(lake.open().java_table, each) for each in left] == [3, 4]
     assert lake.values("duckdb", "k") == [0, 1, 2, 3]

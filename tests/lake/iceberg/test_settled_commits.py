@@ -11,9 +11,9 @@ from typing import Any, Final
 import pytest
 from faulty_catalog import FAULTS, SENT_AGAIN, FaultyCatalog, FaultyLake
 
+from fluss_tiering.lake.iceberg import library
 from fluss_tiering.lake.iceberg.java import UNKNOWN_OUTCOME, lake_errors
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import rewrite_position_deletes
-from fluss_tiering.lake.iceberg.metadata import settled
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.maintenance import plan
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
@@ -281,8 +281,8 @@ def test_a_copy_of_the_catalog_that_is_behind_proves_nothing(new_lake, catalog: 
 def test_without_the_jar_no_lake_table_is_opened(new_lake, monkeypatch):  # E1
     lake = new_lake("log")
     lake.round()
-    settled._constructor.cache_clear()
-    monkeypatch.setattr(settled, "_JAR", "spark/jars/missing.jar")
-    monkeypatch.setattr(settled, "_CLASS", "fluss.tiering.iceberg.Missing")
+    library.library.cache_clear()
+    monkeypatch.setattr(library, "_JAR", "spark/jars/missing.jar")
+    monkeypatch.setattr(library, "_CLASS", "fluss.tiering.iceberg.Missing")
     with pytest.raises(FlussTieringError, match=r"expected the class .*Missing in .*missing\.jar; run `make setup`"):
         lake.open()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlparse
 
@@ -12,9 +15,7 @@ import pytest
 from lake_support import Lake
 from table_support import commit_of, piece
 
-from fluss_tiering.lake.iceberg.java import jvm_of
-from fluss_tiering.lake.iceberg.metadata import loading
-from fluss_tiering.lake.iceberg.repair.live_files import live_manifests
+from fluss_tiering.lake.iceberg.repair.live_files import live_entries
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.repair import repair_table
@@ -92,7 +93,7 @@ def test_the_file_is_named_with_what_to_do(spark, catalogs, keyed, kind: str, sp
     said = spoil(path_of(location))
 
     with pytest.raises(FlussTieringError) as raised, catalogs.naming_unreadable_metadata(keyed):
-        live_manifests(jvm_of(spark), catalogs.open_table(keyed).java_table)
+        live_entries(catalogs.open_table(keyed).java_table)
     assert raised.value.code is ErrorCode.CORRUPT_DATA
     assert raised.value.message.startswith(named(kind, location, said))
     assert raised.value.message.endswith(f"expected the {FORMS[kind]} file that the lake table refers to; {REMEDY}")
@@ -148,54 +149,33 @@ def test_a_manifest_of_an_older_snapshot_is_looked_at_if_the_failure_names_one(c
     assert str(catalogs.explained(keyed, naming)).startswith(f"manifest list missing: {older}: ")
 
 
-class Load:
-    """A load that takes long, as a future of the JVM."""
-
-    def __init__(self, result: object) -> None:
-        self.result = result
-        self.cancelled = False
-
-    def get(self, *limit: object) -> object:
-        if limit:
-            timeout = SimpleNamespace(getSimpleName=lambda: "TimeoutException")
-            raise loading.Py4JJavaError("", SimpleNamespace(_target_id="o1", getClass=lambda: timeout))
-        assert self.result is not None, "nobody waits for the end of the retries"
-        return self.result
-
-    def cancel(self, running: bool) -> None:
-        assert running
-        self.cancelled = True
+def loads(spark: Any) -> list[str]:
+    """Return the loads of tables that are still under way."""
+    threads = spark._jvm.java.lang.Thread.getAllStackTraces().keySet().toString()
+    return re.findall(r"Thread\[[^\[]*load db\.t[,\]]", threads)
 
 
-def test_a_load_that_cannot_succeed_is_not_waited_for(spark):
-    damage = FlussTieringError(ErrorCode.CORRUPT_DATA, "the metadata file x is missing")
-    load: Any = Load(None)
-    with pytest.raises(FlussTieringError) as raised:
-        loading.settled(jvm_of(spark), load, lambda: damage)
-    assert raised.value is damage
-    assert load.cancelled
-
-
-def test_a_load_that_may_succeed_is_waited_for(spark):
-    load: Any = Load("the table")
-    assert loading.settled(jvm_of(spark), load, lambda: None) == "the table"
-
-
-def test_a_damaged_metadata_file_ends_a_load_in_the_background(spark, catalogs, keyed, monkeypatch):
-    """Iceberg's JDBC catalog would try for 95 seconds. Its load is looked at at once here, and is then cancelled."""
+def test_a_load_that_cannot_succeed_is_not_waited_for(spark, catalogs, keyed):
+    """Iceberg's JDBC catalog would try for 95 seconds. Its load is cancelled after two."""
     location = metadata_file_of(catalogs.open_table(keyed))
     empty(path_of(location))
-    monkeypatch.setattr(loading, "_QUICK_MS", 0)
-    futures: list[Any] = []
-    settled = loading.settled
-
-    def noted(jvm: Any, future: Any, look: Any) -> Any:
-        futures.append(future)
-        return settled(jvm, future, look)
-
-    monkeypatch.setattr(loading, "settled", noted)
+    before = time.monotonic()
     with pytest.raises(FlussTieringError) as raised:
         catalogs.open_table(keyed)
     assert raised.value.message.startswith(f"metadata file damaged: {location}: ")
-    (future,) = futures
-    assert future.isCancelled()
+    assert time.monotonic() - before < 30
+    while loads(spark):
+        assert time.monotonic() - before < 60, "it goes on with its tries"
+        time.sleep(0.2)
+
+
+def test_a_load_that_may_succeed_is_waited_for(catalogs, keyed, tmp_path: Path):
+    catalogs.open_table(keyed)
+    with sqlite3.connect(tmp_path / "catalog.db", check_same_thread=False, isolation_level=None) as catalog:
+        catalog.execute("BEGIN EXCLUSIVE")
+        freed = threading.Timer(2.3, lambda: catalog.execute("ROLLBACK"))
+        freed.start()
+        before = time.monotonic()
+        assert catalogs.open_table(keyed).base() is None
+        assert time.monotonic() - before > 2
+        freed.join()

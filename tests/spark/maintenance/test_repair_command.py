@@ -8,10 +8,8 @@ import struct
 from spark_support import BY_KEY, Tiering, command, named
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.iceberg.repair.check import WrongFile
-from fluss_tiering.lake.iceberg.repair.live_files import live_manifests
-from fluss_tiering.lake.iceberg.repair.rebound import rewrite_bounds
+from fluss_tiering.lake.iceberg.repair.live_files import live_entries, rewrite_bounds
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.audit.verify import verify_table
 
@@ -22,11 +20,10 @@ def narrow(tiering: Tiering, table: TableInfo) -> list[str]:
     """Give the key of each file bounds that hold only 5, and return the files' locations."""
     lake = IcebergCatalogs(tiering.spark).find_table(table)
     assert lake is not None
-    manifests = live_manifests(jvm_of(tiering.spark), lake.java_table)
-    locations = [entry.file.location for manifest in manifests for entry in manifest.entries]
+    locations = [entry.file.location for entry in live_entries(lake.java_table)]
     bound = struct.pack("<i", 5)
     wrong = [WrongFile(location, (), (), {KEY_ID: (bound, bound)}) for location in locations]
-    assert rewrite_bounds(jvm_of(tiering.spark), lake.java_table, manifests, wrong) == len(locations)
+    assert rewrite_bounds(lake.java_table, wrong) == len(locations)
     return locations
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 import pytest
 from spark_support import Tiering, driver_environment, named
 
-from fluss_tiering.lake.iceberg.metadata import settled
+from fluss_tiering.lake.iceberg import library
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.submit import make_archive
 from standalone_support import can_hide_folders, python_without_engine, standalone_cluster
@@ -115,7 +115,7 @@ def test_an_archive_has_the_package_and_the_module_that_spark_looks_for(tmp_path
     with zipfile.ZipFile(archive) as opened:
         names = set(opened.namelist())
     assert {"fluss_tiering/__init__.py", "fluss_tiering/spark/round/pieces.py", "pyspark_fluss.py"} <= names
-    assert f"fluss_tiering/{settled._JAR}" in names, "a driver on the cluster loads it"  # E1
+    assert f"fluss_tiering/{library._JAR}" in names, "a driver on the cluster loads it"  # E1
     imported = "import fluss_tiering.spark.round.pieces as m; print(m.__file__)"
     run = subprocess.run(
         [sys.executable, "-c", imported],

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from py4j.java_gateway import JavaClass, JavaObject
+from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -17,7 +16,6 @@ from pyspark.sql import SparkSession
 from fluss_tiering.lake.iceberg.java import (
     JAVA_ERRORS,
     causes,
-    iceberg_class,
     is_iceberg,
     java_error_text,
     java_session_of,
@@ -25,9 +23,8 @@ from fluss_tiering.lake.iceberg.java import (
     lake_errors,
 )
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
-from fluss_tiering.lake.iceberg.metadata.loading import load_table
+from fluss_tiering.lake.iceberg.library import JavaCatalog, JavaTable, ask, call, library
 from fluss_tiering.lake.iceberg.metadata.own_commits import explained_layout, procedure_call
-from fluss_tiering.lake.iceberg.metadata.settled import settled
 from fluss_tiering.lake.iceberg.metadata.unreadable import may_tell_of_metadata, unreadable_metadata
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
@@ -67,7 +64,7 @@ class IcebergCatalogs:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._catalogs: dict[str, tuple[Mapping[str, str], JavaObject]] = {}
+        self._catalogs: dict[str, tuple[Mapping[str, str], JavaCatalog]] = {}
         self._lock = threading.Lock()
 
     def open_table(self, table: TableInfo) -> IcebergTable:
@@ -80,9 +77,9 @@ class IcebergCatalogs:
         found = self.find_table(table)
         if found is not None:
             return found
-        catalog, identifier = self._located(table)
+        catalog = self._catalog(table.lake_catalog_properties)
         with lake_errors(f"open the lake table {table.lake_path}"):
-            handle = self._create(catalog, identifier, table)
+            handle = self._create(catalog, table)
         return self._opened(table, handle)
 
     def find_table(self, table: TableInfo) -> IcebergTable | None:
@@ -92,14 +89,14 @@ class IcebergCatalogs:
             FlussTieringError: LAKE_TABLE_MISMATCH if a lake table with another layout exists; INVALID_TABLE if the
                 table cannot be tiered to Iceberg; STORAGE if the lake cannot be reached.
         """
-        catalog, identifier = self._located(table)
+        self._catalog(table.lake_catalog_properties)
         with lake_errors(f"open the lake table {table.lake_path}"):
             try:
-                handle = load_table(jvm_of(self._spark), catalog, identifier)
+                handle = self._load(table)
             except Py4JJavaError as error:
                 if not is_iceberg(error, "NoSuchTableException"):
                     raise
-                self._require_no_former_name(table, identifier)
+                self._require_no_former_name(table)
                 return None
         return self._opened(table, handle)
 
@@ -107,11 +104,8 @@ class IcebergCatalogs:
         """Return the error of a metadata file that cannot be read if that is why a call failed: see `LakeCatalog`."""
         if not may_tell_of_metadata(failure):
             return failure
-        jvm = jvm_of(self._spark)
         try:
-            catalog, identifier = self._located(table)
-            loaded = load_table(jvm, catalog, identifier)
-            found = unreadable_metadata(jvm, loaded, failure, partial(procedure_call, table))
+            found = unreadable_metadata(self._load(table), failure, partial(procedure_call, table))
         except (FlussTieringError, *JAVA_ERRORS) as error:
             found = error if isinstance(error, FlussTieringError) and error.code is ErrorCode.CORRUPT_DATA else None
         return failure if found is None else found
@@ -131,21 +125,13 @@ class IcebergCatalogs:
                 raise
             raise found from None
 
-    def _require_no_former_name(self, table: TableInfo, identifier: JavaObject) -> None:
+    def _require_no_former_name(self, table: TableInfo) -> None:
         """Refuse a catalog without a name whose table was made when the default name was another one."""
         properties = table.lake_catalog_properties
         if "name" in properties or properties.get("type") != "jdbc":
             return
-        java = jvm_of(self._spark)
         hadoop = java_session_of(self._spark).sessionState().newHadoopConf()
-        former = self._iceberg("CatalogUtil").buildIcebergCatalog(
-            FORMER_CATALOG_NAME, java.java.util.HashMap(dict(properties)), hadoop
-        )
-        try:
-            found = former.tableExists(identifier)
-        finally:
-            former.close()
-        if found:
+        if call(self._library(), "isIn", FORMER_CATALOG_NAME, dict(properties), hadoop, str(table.lake_path)):
             raise FlussTieringError(
                 ErrorCode.LAKE_TABLE_MISMATCH,
                 f"the lake table {table.lake_path} is in the JDBC catalog {FORMER_CATALOG_NAME!r}, the former default "
@@ -153,17 +139,22 @@ class IcebergCatalogs:
                 f"tables have, by the property name={FORMER_CATALOG_NAME} of the server's lake catalog",
             )
 
-    def _located(self, table: TableInfo) -> tuple[JavaObject, JavaObject]:
-        """Return the table's catalog and its identifier there."""
+    def _load(self, table: TableInfo) -> JavaTable:
         catalog = self._catalog(table.lake_catalog_properties)
-        return catalog, self._iceberg("catalog.TableIdentifier").parse(str(table.lake_path))
+        return call(self._library(), "load", catalog, str(table.lake_path))
 
-    def _iceberg(self, name: str) -> JavaClass:
-        return iceberg_class(jvm_of(self._spark), name)
+    def _library(self) -> JavaObject:
+        return library(jvm_of(self._spark))
 
-    def _opened(self, table: TableInfo, handle: JavaObject) -> IcebergTable:
+    def _opened(self, table: TableInfo, handle: JavaTable) -> IcebergTable:
         with lake_errors(f"open the lake table {table.lake_path}"):
-            layout = self._layout(handle)
+            described = ask(handle, "describe")
+        layout = LakeLayout(
+            schema=described["schema"],
+            specs=described["specs"],
+            other_specs_in_use=described["otherSpecsInUse"],
+            format_version=described["formatVersion"],
+        )
         names = (catalog_name(table.lake_catalog_properties), table.lake_path.database, table.lake_path.table)
         name = ".".join(map(quoted, names))
         try:
@@ -175,63 +166,20 @@ class IcebergCatalogs:
                 raise
             # To alter the lake table of another table, as the error of its layout says, would not help.
             raise explained_layout(table, handle, name, error) from None
-        catalog, identifier = self._located(table)
-        jvm = jvm_of(self._spark)
-        with lake_errors(f"open the lake table {table.lake_path}"):
-            handle = settled(jvm, handle)
-        return IcebergTable(
-            jvm, table, handle, layout.schema, spec, reload=lambda: settled(jvm, catalog.loadTable(identifier))
-        )
+        catalog = self._catalog(table.lake_catalog_properties)
+        reload = partial(call, self._library(), "reload", catalog, str(table.lake_path))
+        return IcebergTable(table, handle, described, spec, reload=reload)
 
-    def _layout(self, handle: JavaObject) -> LakeLayout:
-        to_json = self._iceberg("PartitionSpecParser").toJson
-        default, specs = handle.spec(), handle.specs()
-        # Almost all tables have one spec. Iterating over a Java map takes dozens of calls into the JVM.
-        others = [] if len(specs) == 1 else [spec for spec in specs.values() if spec.specId() != default.specId()]
-        snapshot = handle.currentSnapshot() if others else None
-        manifests = () if snapshot is None else snapshot.dataManifests(handle.io())
-        return LakeLayout(
-            schema=json.loads(self._iceberg("SchemaParser").toJson(handle.schema())),
-            specs=[json.loads(to_json(spec)) for spec in (default, *others)],
-            other_specs_in_use=any(
-                manifest.partitionSpecId() != default.specId()
-                and (manifest.hasAddedFiles() or manifest.hasExistingFiles())
-                for manifest in manifests
-            ),
-            format_version=handle.operations().current().formatVersion(),
-        )
-
-    def _create(self, catalog: JavaObject, identifier: JavaObject, table: TableInfo) -> JavaObject:
-        schema = self._iceberg("SchemaParser").fromJson(json.dumps(schema_json(table.descriptor)))
-        spec = self._iceberg("PartitionSpec").builderFor(schema)
-        for field in partition_of(table):
-            if field.num_buckets is None:
-                spec = spec.identity(field.column)
-            else:
-                spec = spec.bucket(field.column, field.num_buckets)
-        builder = (
-            catalog.buildTable(identifier, schema)
-            .withPartitionSpec(spec.build())
-            .withProperties(table_properties(table.descriptor))
-        )
+    def _create(self, catalog: JavaCatalog, table: TableInfo) -> JavaTable:
+        asked = {
+            "schema": schema_json(table.descriptor),
+            "fields": [(field.column, field.num_buckets) for field in partition_of(table)],
+            "properties": table_properties(table.descriptor),
+            "sortedBy": SORT_COLUMN,
+        }
         try:
-            catalog.createNamespace(identifier.namespace())
-        except Py4JJavaError:
-            # Somebody else may create it at the same time. The JDBC catalog then fails on its own unique key.
-            if not catalog.namespaceExists(identifier.namespace()):
-                raise
-        try:
-            created = builder.createTransaction()
-            # The order comes second, so that the table also has the order of an unsorted table. Spark's own compaction
-            # refuses to sort a table that lacks it.
-            column = self._iceberg("expressions.Expressions").ref(SORT_COLUMN)
-            created.replaceSortOrder().asc(column, self._iceberg("NullOrder").NULLS_FIRST).commit()
-            created.commitTransaction()
-            return catalog.loadTable(identifier)
+            return call(self._library(), "create", catalog, str(table.lake_path), asked)
         except JAVA_ERRORS as error:
-            # Somebody else may have created the table meanwhile, which is told by several exceptions.
-            if catalog.tableExists(identifier):
-                return catalog.loadTable(identifier)
             if is_iceberg(error, "AlreadyExistsException"):
                 raise FlussTieringError(
                     ErrorCode.LAKE_TABLE_MISMATCH,
@@ -248,7 +196,7 @@ class IcebergCatalogs:
                 ) from None
             raise
 
-    def _catalog(self, properties: Mapping[str, str]) -> JavaObject:
+    def _catalog(self, properties: Mapping[str, str]) -> JavaCatalog:
         name = catalog_name(properties)
         with self._lock:
             if name not in self._catalogs:
@@ -262,7 +210,7 @@ class IcebergCatalogs:
             )
         return catalog
 
-    def _open_catalog(self, name: str, properties: Mapping[str, str]) -> JavaObject:
+    def _open_catalog(self, name: str, properties: Mapping[str, str]) -> JavaCatalog:
         if not any(key in properties for key in ("type", "catalog-impl")):
             raise FlussTieringError(
                 ErrorCode.STORAGE,

@@ -1,35 +1,18 @@
-"""Describes files that executors wrote in the JSON of Iceberg's `ContentFileParser`, and gives them to Iceberg."""
+"""Describes files that executors wrote in the JSON of Iceberg's `ContentFileParser`."""
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from typing import Any, Final
 
-from py4j.java_gateway import JavaObject, JVMView
-
-from fluss_tiering.lake.iceberg.metadata.jvm_functions import functions_of, parser_of_files
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
-
-
-class RowDeltaMethod(Enum):
-    """A method of Iceberg's row delta that takes a file."""
-
-    ADD_ROWS = "addRows"
-    ADD_DELETES = "addDeletes"
-    REMOVE_DELETES = "removeDeletes"
-
 
 _NO_METRICS: Final = FileMetrics(0)
 _LEVEL: Final = 1
 """The level of the compression, the fastest."""
-
-
-_AT_ONCE: Final = 1000
-"""So many files are described to the JVM at once."""
 
 
 class ContentFiles:
@@ -46,7 +29,7 @@ class ContentFiles:
         self, identifier_ids: Sequence[int], spec_id: int, partition_fields: Sequence[int], *, by_bucket: bool = True
     ) -> None:
         self._identifier_ids = sorted(identifier_ids)
-        self._spec_id = spec_id
+        self.spec_id = spec_id
         self._by_bucket = by_bucket
         self._partition_fields = [str(field) for field in partition_fields]
 
@@ -63,7 +46,7 @@ class ContentFiles:
             return zlib.decompress(file.packed).decode()
         partition = (*file.partition_values, file.bucket) if self._by_bucket else file.partition_values
         content: dict[str, Any] = {
-            "spec-id": self._spec_id,
+            "spec-id": self.spec_id,
             "content": file.content.name,
             "file-path": file.location,
             "file-format": "PARQUET" if file.vector is None else "PUFFIN",
@@ -80,33 +63,6 @@ class ContentFiles:
             content["content-offset"] = file.vector.offset
             content["content-size-in-bytes"] = file.vector.size_bytes
         return json.dumps(content)
-
-    def lists(self, jvm: JVMView, specs: JavaObject, files: Sequence[LakeFile]) -> Iterator[JavaObject]:
-        """Yield lists of Iceberg's own descriptions of the files. Errors are those of the JVM.
-
-        Args:
-            jvm: The JVM.
-            specs: The partition specs of the table by their ids.
-            files: The files.
-        """
-        parse = parser_of_files(jvm, specs)
-        for start in range(0, len(files), _AT_ONCE):
-            yield functions_of(jvm).list_of([self.to_json(file) for file in files[start : start + _AT_ONCE]], parse)
-
-    def give(
-        self, jvm: JVMView, specs: JavaObject, files: Sequence[LakeFile], delta: JavaObject, method: RowDeltaMethod
-    ) -> None:
-        """Call a method of a row delta with each file. Errors are those of the JVM."""
-        functions = functions_of(jvm)
-        takes = "DataFile" if method is RowDeltaMethod.ADD_ROWS else "DeleteFile"
-        function = functions.method("RowDelta", method.value, "RowDelta", takes).bindTo(delta)
-        for listed in self.lists(jvm, specs, files):
-            functions.for_each(listed, function)
-
-    def require_live(self, jvm: JVMView, locations: Sequence[str], delta: JavaObject) -> None:
-        """Let a row delta be refused if one of these data files is not live any more. Errors are those of the JVM."""
-        # py4j would convert a list with a call for each location.
-        delta.validateDataFilesExist(functions_of(jvm).list_of_texts(locations))
 
 
 def described_metrics(metrics: FileMetrics) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from py4j.java_gateway import JavaObject
-
 from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.library import ask
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -32,14 +31,6 @@ class Expirable:
     free: Sequence[int]
     needed: int
     all_snapshots: int
-
-
-def keeps_all_files(table: JavaObject) -> bool:
-    """Return whether Iceberg refuses to expire snapshots and to delete orphan files of a table.
-
-    Nessie's catalog asks for it, since what one of its branches does not need may belong to another one.
-    """
-    return str(table.properties().getOrDefault("gc.enabled", "true")).lower() == "false"
 
 
 def expirable_snapshots(
@@ -62,41 +53,13 @@ def expirable_snapshots(
     lake.unregistered_commit(known)
     table = lake.java_table
     with lake_errors(f"read the history of the lake table {table.name()}"):
-        rule = table.expireSnapshots()
-        if older_than_ms is not None:
-            rule = rule.expireOlderThan(older_than_ms)
-        if retain_last is not None:
-            rule = rule.retainLast(retain_last)
-        old = _removed_by(rule)
-        needed = _down_to(table, known)
-        snapshots = [int(snapshot.snapshotId()) for snapshot in table.snapshots()]
-        free = [snapshot for snapshot in snapshots if snapshot in old - needed]
-        exact = table.expireSnapshots().expireOlderThan(0)
-        for snapshot in free:
-            exact = exact.expireSnapshotId(snapshot)
-        surplus = _removed_by(exact) & needed
-    if surplus:
+        asked = {"known": known, "olderThanMs": older_than_ms, "retainLast": retain_last}
+        found = ask(table, "expirable", asked)
+    if "lost" in found:
         raise FlussTieringError(
             ErrorCode.LAKE_TABLE_MISMATCH,
             f"the main branch of the lake table {table.name()} has a snapshot age of its own, by which Iceberg would "
-            f"expire the snapshot {min(surplus)} that recovery needs: set history.expire.max-snapshot-age-ms of the "
+            f"expire the snapshot {found['lost']} that recovery needs: set history.expire.max-snapshot-age-ms of the "
             "table instead",
         )
-    return Expirable(free, len(old) - len(free), len(snapshots))
-
-
-def _removed_by(rule: JavaObject) -> set[int]:
-    """Return the snapshots that an expiry would remove, without removing them."""
-    return {int(snapshot.snapshotId()) for snapshot in rule.apply()}
-
-
-def _down_to(table: JavaObject, known: int | None) -> set[int]:
-    """Return the snapshots from the newest down to the known one; the whole history if none is known."""
-    needed = set()
-    snapshot = table.currentSnapshot()
-    while snapshot is not None:
-        needed.add(int(snapshot.snapshotId()))
-        if snapshot.snapshotId() == known or snapshot.parentId() is None:
-            break
-        snapshot = table.snapshot(snapshot.parentId())
-    return needed
+    return Expirable(found["free"], found["needed"], found["all"])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from py4j.java_gateway import JavaObject
-
 from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.library import JavaTable, ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,32 +27,28 @@ class FileCounts:
     equality_deletes: int
 
 
-def file_counts(table: JavaObject) -> FileCounts:
+def file_counts(table: JavaTable) -> FileCounts:
     """Return the counts of a table's current snapshot. A count that its summary lacks is 0, as all are without one.
 
     Raises:
         FlussTieringError: STORAGE if the lake cannot be read.
     """
     with lake_errors(f"read the lake table {table.name()}"):
-        snapshot = table.currentSnapshot()
-        if snapshot is None:
-            return FileCounts(0, 0, 0, 0, 0)
-        summary = snapshot.summary()
-        return FileCounts(
-            data_files=int(summary.get("total-data-files") or 0),
-            delete_files=int(summary.get("total-delete-files") or 0),
-            position_deletes=int(summary.get("total-position-deletes") or 0),
-            file_bytes=int(summary.get("total-files-size") or 0),
-            equality_deletes=int(summary.get("total-equality-deletes") or 0),
-        )
+        summary = ask(table, "currentSummary")
+    return FileCounts(
+        data_files=int(summary.get("total-data-files", 0)),
+        delete_files=int(summary.get("total-delete-files", 0)),
+        position_deletes=int(summary.get("total-position-deletes", 0)),
+        file_bytes=int(summary.get("total-files-size", 0)),
+        equality_deletes=int(summary.get("total-equality-deletes", 0)),
+    )
 
 
-def manifest_sizes(table: JavaObject) -> list[int]:
+def manifest_sizes(table: JavaTable) -> list[int]:
     """Return the sizes in bytes of the manifests of a table's current snapshot; none if there is no snapshot.
 
     Raises:
         FlussTieringError: STORAGE if the lake cannot be read.
     """
     with lake_errors(f"read the lake table {table.name()}"):
-        snapshot = table.currentSnapshot()
-        return [] if snapshot is None else [int(each.length()) for each in snapshot.allManifests(table.io())]
+        return list(ask(table, "manifestSizes"))

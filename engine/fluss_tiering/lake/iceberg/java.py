@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache, reduce
 from typing import Final
 
-from py4j.java_gateway import JavaClass, JavaObject, JVMView
+from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -100,38 +98,6 @@ def jvm_of(spark: SparkSession) -> JVMView:
 def java_session_of(spark: SparkSession) -> JavaObject:
     """Return the session's object in the JVM."""
     return spark._jsparkSession  # noqa: SLF001
-
-
-@lru_cache(maxsize=128)
-def iceberg_class(jvm: JVMView, name: str) -> JavaClass:
-    """Return a class of `org.apache.iceberg`, such as `util.JsonUtil`. Each part of a name is a call into the JVM."""
-    return reduce(getattr, name.split("."), jvm.org.apache.iceberg)
-
-
-def to_dict(jvm: JVMView, strings: JavaObject) -> dict[str, str]:
-    """Return a Java map of strings, with one call into the JVM. Iterating over it would take a call for each entry."""
-    mapper = iceberg_class(jvm, "util.JsonUtil").mapper()
-    return dict(json.loads(mapper.writeValueAsString(strings)))
-
-
-def elements(values: Sequence[JavaObject]) -> list[JavaObject]:
-    """Return the elements of a Java list. It takes a call into the JVM for each.
-
-    py4j's own iterator asks for one element too many, and pyspark looks at the error with a dozen calls.
-    """
-    return [values[number] for number in range(len(values))]
-
-
-def content_file(jvm: JVMView, specs: JavaObject, description: str) -> JavaObject:
-    """Return Iceberg's own description of a data file or a delete file from its JSON. Errors are those of the JVM.
-
-    Args:
-        jvm: The JVM.
-        specs: The partition specs of the table by their ids.
-        description: The file in the JSON of Iceberg's `ContentFileParser`.
-    """
-    node = iceberg_class(jvm, "util.JsonUtil").mapper().readTree(description)
-    return iceberg_class(jvm, "ContentFileParser").fromJson(node, specs)
 
 
 def java_error_text(error: Py4JError | PySparkException) -> str:
@@ -238,7 +204,7 @@ def is_iceberg(error: Py4JError, exception: str) -> bool:
 def is_conflict(error: BaseException) -> bool:
     """Return whether a commit conflicts with another commit, however the JVM wraps this exception.
 
-    The commit then certainly did not land, and never will: see `metadata.settled`.
+    The commit then certainly did not land, and never will: see `library`.
     """
     names = _names(error)
     return _UNKNOWN not in names and not names.isdisjoint(_CONFLICTS)

@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.actions import unreferenced_files
 from fluss_tiering.lake.iceberg.java import lake_errors, root_message
+from fluss_tiering.lake.iceberg.library import call
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.key_index import QuietIndex, quiet_indexes
 from fluss_tiering.lake.names import epoch_of_file
@@ -42,6 +43,7 @@ DEFAULT_GRACE: Final = timedelta(days=3)
 MIN_GRACE: Final = timedelta(days=1)
 _FIRST_METADATA: Final = re.compile(r"/00000-[^/]*\.metadata\.json$")
 """The name of a table's first metadata file, as Iceberg's catalogs choose it."""
+_METADATA: Final = ".metadata.json"
 _TRIES: Final = 3
 """How often the files that snapshots refer to are looked for while others expire snapshots."""
 _MISSING: Final = re.compile(r"File (.*) does not exist\.?")
@@ -156,13 +158,29 @@ def unreferenced(
                 if missing is not None and _path(missing[1]) == _path(location):
                     return []
                 # An expiry beside it deletes metadata that the action was about to read.
-                lake.java_table.refresh()
+                call(lake.java_table, "refresh")
                 if tries_left == 0 or _metadata_file(lake) == before:
                     raise
 
 
+def stale_metadata_files(spark: SparkSession, table: TableInfo, lake: IcebergTable, grace: timedelta) -> list[str]:
+    """Return the metadata files of a lake table that are older than `grace` and that its metadata does not name.
+
+    Iceberg writes a metadata file with each commit, and the newest one names those before it, at most as many as
+    `write.metadata.previous-versions-max` (100) says. Older ones stay in the folder, unless the table was told to
+    delete them (`write.metadata.delete-after-commit.enabled`). Nothing reads these.
+
+    Files of another lake table in the same folder are left out.
+
+    Raises:
+        FlussTieringError: STORAGE if the lake cannot be read.
+    """
+    found = unreferenced(spark, table, lake, lake.metadata_location(), datetime.now(UTC) - grace)
+    return [each for each in found if each.endswith(_METADATA) and lake.is_own_metadata(each)]
+
+
 def _metadata_file(lake: IcebergTable) -> str:
-    return str(lake.java_table.operations().current().metadataFileLocation())
+    return str(call(lake.java_table, "metadataFile"))
 
 
 def _path(location: str) -> str:

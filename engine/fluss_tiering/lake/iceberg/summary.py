@@ -16,12 +16,14 @@ from fluss_tiering.model.lake import COMMIT_USER
 from fluss_tiering.model.table import TableBucket
 
 COMMIT_ID: Final = "fluss-tiering.commit-id"
-_COMMIT_USER_KEY: Final = "commit-user"
+COMMIT_USER_KEY: Final = "commit-user"
 _OFFSETS_PATH: Final = "fluss-offsets"
 _TABLE_ID: Final = "fluss-tiering.table-id"
 _EPOCH: Final = "fluss-tiering.epoch"
 _OFFSETS: Final = "fluss-tiering.offsets"
 _OFFSETS_FILE: Final = "fluss-tiering.offsets-file"
+OFFSETS_KEYS: Final = (_OFFSETS, _OFFSETS_FILE)
+"""One of these is in the summary of a commit of ours, and not in that of another tiering service."""
 _MAX_OFFSETS_LENGTH: Final = 8 << 10
 """The length of the offsets in a summary: those of some 800 buckets. Longer ones lie in a file of their own."""
 
@@ -34,7 +36,7 @@ def offsets_fit(commit: LakeCommit) -> bool:
 def to_summary(commit: LakeCommit) -> dict[str, str]:
     """Return the summary properties of the snapshot that completes a commit."""
     return {
-        _COMMIT_USER_KEY: COMMIT_USER,
+        COMMIT_USER_KEY: COMMIT_USER,
         _OFFSETS_PATH: commit.offsets_path,
         COMMIT_ID: commit.commit_id,
         _TABLE_ID: str(commit.table_id),
@@ -53,7 +55,7 @@ def from_summary(summary: Mapping[str, str]) -> LakeCommit | ForeignCommit | Non
 
     If its offsets lie in a file of the lake, the commit names the file and has no offsets yet.
     """
-    if summary.get(_COMMIT_USER_KEY) != COMMIT_USER:
+    if summary.get(COMMIT_USER_KEY) != COMMIT_USER:
         return None
     if _OFFSETS not in summary and _OFFSETS_FILE not in summary:
         return ForeignCommit(summary.get(_OFFSETS_PATH) or "")

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
-from py4j.java_gateway import JavaObject, JVMView
 
 from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.by_position import PositionFileWriter, look_at_folder
@@ -17,17 +16,18 @@ from fluss_tiering.lake.iceberg.commit import IcebergCommitter, locations_of
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.deletes import can_be_read, live_data_files
 from fluss_tiering.lake.iceberg.field_ids import all_ids, all_ids_of_json, with_field_ids
-from fluss_tiering.lake.iceberg.java import content_file, iceberg_class, lake_errors, to_dict
+from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
-from fluss_tiering.lake.iceberg.metadata.history import ancestors, ancestors_with_expired
-from fluss_tiering.lake.iceberg.metadata.leftovers import delete_locations, deleting_after_conflict
+from fluss_tiering.lake.iceberg.library import JavaPlan, JavaTable, ask, call
+from fluss_tiering.lake.iceberg.metadata.leftovers import delete_locations
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
-from fluss_tiering.lake.iceberg.metadata.lookup import has_rows, in_partitions_with
 from fluss_tiering.lake.iceberg.metadata.offsets_file import read_offsets, write_offsets
 from fluss_tiering.lake.iceberg.metadata.own_commits import (
+    committed_snapshot,
+    history_of,
     mismatch,
+    missing_snapshot,
     newest_own_commit,
-    procedure_call,
     require_same_table,
 )
 from fluss_tiering.lake.iceberg.metadata.properties import write_properties
@@ -60,8 +60,6 @@ _SYSTEM_TYPES: Final = {
 }
 
 _LOCATION_PROVIDER: Final = "write.location-provider.impl"
-_REPLACE: Final = "replace"
-"""Iceberg's operation of a snapshot that changes files but no rows (`DataOperations.REPLACE`)."""
 _INDEX_FOLDER: Final = "_key_index"
 """The folder of the key index in that of the table. Who removes orphan files leaves names with an underscore alone."""
 _MAX_PARTITIONS_LOOKED_AT: Final = 64
@@ -73,25 +71,30 @@ class IcebergTable:
 
     def __init__(
         self,
-        jvm: JVMView,
         table: TableInfo,
-        handle: JavaObject,
-        schema: Mapping[str, Any],
+        handle: JavaTable,
+        description: Mapping[str, Any],
         spec: Mapping[str, Any],
         *,
-        reload: Callable[[], JavaObject] | None = None,
+        reload: Callable[[], JavaTable] | None = None,
     ) -> None:
-        """Take over a table that was loaded. `reload` loads it again, with credentials that the catalog vends then."""
-        self._jvm = jvm
+        """Take over a table that was loaded.
+
+        Args:
+            table: The table.
+            handle: The table in the JVM.
+            description: What it says of itself.
+            spec: The partition spec of the files.
+            reload: Loads it again, with credentials that the catalog vends then; None if nothing can be renewed.
+        """
         self._table = table
         self._handle = handle
-        self._schema = schema
+        self._described = description
+        self._schema = description["schema"]
         self._spec = spec
-        self._renewed = RenewedTable(jvm, table, handle, reload)
-        with lake_errors(f"read the lake table {table.lake_path}"):
-            self._properties = to_dict(jvm, handle.properties())
-            current = handle.currentSnapshot()
-            self._base: int | None = None if current is None else current.snapshotId()
+        self._renewed = RenewedTable(table, handle, reload)
+        self._properties: Mapping[str, str] = description["properties"]
+        self._base: int | None = description.get("snapshot")
 
     @property
     def is_clean(self) -> bool:
@@ -99,8 +102,8 @@ class IcebergTable:
         return all(field["name"] != BUCKET_COLUMN for field in self._schema["fields"])
 
     @property
-    def java_table(self) -> JavaObject:
-        """Iceberg's table object, for maintenance."""
+    def java_table(self) -> JavaTable:
+        """The table in the JVM, for maintenance."""
         return self._handle
 
     def base(self) -> int | None:
@@ -116,12 +119,7 @@ class IcebergTable:
         if self._base == snapshot_id:
             return False
         with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
-            for snapshot in ancestors_with_expired(self._jvm, self._handle):
-                if snapshot.snapshotId() == snapshot_id:
-                    return True
-                if snapshot.operation() != _REPLACE:
-                    return False
-        return False
+            return bool(ask(self._handle, "isOnlyRewrittenSince", snapshot_id))
 
     def unregistered_commit(
         self, known: int | None, read_offsets: ReadOffsets | None = None
@@ -133,57 +131,23 @@ class IcebergTable:
                 tiering service whose offsets cannot be read; STORAGE if it cannot be read.
         """
         with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
+            if self._base is not None and self._base == known:
+                return None
+            history = history_of(self._handle, known)
             newest: tuple[int, LakeCommit | ForeignCommit] | None = None
-            history = ancestors(self._handle) if known is None else ancestors_with_expired(self._jvm, self._handle)
-            for snapshot in history:
-                snapshot_id = int(snapshot.snapshotId())
-                if snapshot_id == known:
-                    return self._committed(newest, known, read_offsets)
-                commit = from_summary(snapshot.summary())
-                if commit is not None and newest is None:
+            for snapshot_id, summary in history["commits"][:1]:
+                commit = from_summary(summary)
+                if commit is not None:
                     newest = snapshot_id, self._own(commit) if isinstance(commit, LakeCommit) else commit
-            if known is not None:
-                raise self._without(known)
-            if newest is None and self._has_rows():
+            if known is not None and not history["reached"]:
+                raise missing_snapshot(self._table, self._handle, known)
+            if known is None and newest is None and self._has_rows():
                 raise mismatch(
                     self._table,
                     "it holds rows that tiering did not write, while nothing of the table was tiered yet",
                     "drop or rename the lake table",
                 )
-            return self._committed(newest, known, read_offsets)
-
-    def _committed(
-        self,
-        newest: tuple[int, LakeCommit | ForeignCommit] | None,
-        known: int | None,
-        read_offsets: ReadOffsets | None,
-    ) -> CommittedSnapshot | None:
-        """Return a commit with its offsets, which for one of another tiering service are read from their file."""
-        if newest is None:
-            return None
-        snapshot_id, commit = newest
-        if isinstance(commit, LakeCommit):
-            return CommittedSnapshot(snapshot_id, commit)
-        undo = "" if known is None else f", or go back to what is registered: {self._make_current(known)}"
-        if read_offsets is None:
-            raise mismatch(
-                self._table,
-                f"another tiering service of Fluss committed the snapshot {snapshot_id}, which is not registered",
-                f"tier the table, which registers that snapshot{undo}",
-            )
-        try:
-            offsets = read_offsets(commit.offsets_path)
-        except FlussTieringError as error:
-            raise mismatch(
-                self._table,
-                f"another tiering service of Fluss committed the snapshot {snapshot_id}, which is not registered, and "
-                f"its offsets cannot be read ({error.message})",
-                f"let that service end its round, or bring the file back{undo}",
-            ) from None
-        identity = f"snapshot-{snapshot_id}"
-        return CommittedSnapshot(
-            snapshot_id, LakeCommit(self._table.table_id, 0, identity, commit.offsets_path, offsets)
-        )
+            return committed_snapshot(self._table, newest, known, read_offsets)
 
     def newest_commit(self) -> CommittedSnapshot | None:
         """Return our newest commit in the base's history; None if there is none.
@@ -206,11 +170,12 @@ class IcebergTable:
         if len(places) > _MAX_PARTITIONS_LOOKED_AT:
             return places.keys()
         with lake_errors(f"look for rows of partitions in the lake table {self._table.lake_path}"):
-            return [values for values, buckets in places.items() if has_rows(self._jvm, self._handle, values, buckets)]
+            found = ask(self._handle, "haveRows", [(values, sorted(buckets)) for values, buckets in places.items()])
+            return [values for values, has_rows in zip(places, found, strict=True) if has_rows]
 
     def location(self) -> str:
         """Return the table's own folder."""
-        return str(self._handle.location()).rstrip("/")
+        return str(self._described["location"]).rstrip("/")
 
     def data_location(self) -> str:
         """Return the folder of the table's data files."""
@@ -223,8 +188,7 @@ class IcebergTable:
     def is_own_metadata(self, location: str) -> bool:
         """Return whether a metadata file belongs to this table, not to another one that had its name."""
         with lake_errors(f"read the metadata file {location}"):
-            metadata = iceberg_class(self._jvm, "TableMetadataParser").read(self._handle.io(), location)
-            return bool(metadata.uuid() == self._handle.operations().current().uuid())
+            return bool(ask(self._handle, "isOwnMetadata", location))
 
     def delete_locations(self, locations: Iterable[str]) -> list[str]:
         """Delete files that no snapshot refers to; log and return those that could not be deleted."""
@@ -239,7 +203,7 @@ class IcebergTable:
             types |= _SYSTEM_TYPES
         schema = pa.schema([with_field_ids(fields[name], kind) for name, kind in types.items()])
         keys = self._table.descriptor.primary_key
-        written = write_properties(str(self._handle.name()), self._properties)
+        written = write_properties(self._name, self._properties)
         writer = ParquetFileWriter(
             schema=schema,
             delete_schema=pa.schema([schema.field(key) for key in keys]) if keys else None,
@@ -249,21 +213,19 @@ class IcebergTable:
             metrics_modes=metrics_modes(self._schema["fields"], self._properties, self._bounded_fields()),
             shared_folder=self._shared_folder(),
             sorted_by=self._sorted_by(),
-            bloom_filters=bloom_filters(str(self._handle.name()), schema, self._properties),
+            bloom_filters=bloom_filters(self._name, schema, self._properties),
         )
         if not self._deletes_by_position:
             return writer
-        with lake_errors(f"read the metadata of the lake table {self._table.lake_path}"):
-            metadata = self._handle.operations().current()
-            index_location = self._index_location()
-            look_at_folder(index_location)
-            return PositionFileWriter(
-                **{each.name: getattr(writer, each.name) for each in fields_of(writer)},
-                table_uuid=str(metadata.uuid()),
-                index_location=index_location,
-                format_version=int(metadata.formatVersion()),
-                base=self._base or 0,
-            )
+        index_location = self._index_location()
+        look_at_folder(index_location)
+        return PositionFileWriter(
+            **{each.name: getattr(writer, each.name) for each in fields_of(writer)},
+            table_uuid=self.uuid,
+            index_location=index_location,
+            format_version=self.format_version,
+            base=self._base or 0,
+        )
 
     def _index_location(self) -> str:
         return f"{self.location()}/{_INDEX_FOLDER}"
@@ -277,10 +239,37 @@ class IcebergTable:
         return IndexStore(self._index_location(), self._renewed.io_properties(self.data_location(), renew=False))
 
     @property
+    def format_version(self) -> int:
+        """The version of Iceberg's format that the table has."""
+        return int(self._described["formatVersion"])
+
+    @property
+    def metadata_file(self) -> str:
+        """The location of the metadata file from which the table was opened."""
+        return str(self._described["metadataFile"])
+
+    @property
+    def keeps_all_files(self) -> bool:
+        """Whether Iceberg refuses to expire snapshots and to delete orphan files of the table.
+
+        Nessie's catalog asks for it, since what one of its branches does not need may belong to another one.
+        """
+        return self._properties.get("gc.enabled", "true").lower() == "false"
+
+    @property
+    def snapshots_and_metadata_files(self) -> tuple[int, int]:
+        """The numbers of snapshots and of metadata files that the table names."""
+        return self._described["snapshots"], self._described["metadataFiles"]
+
+    @property
     def uuid(self) -> str:
         """The UUID of the Iceberg table."""
-        with lake_errors(f"read the metadata of the lake table {self._table.lake_path}"):
-            return str(self._handle.operations().current().uuid())
+        return str(self._described["uuid"])
+
+    @property
+    def _name(self) -> str:
+        """The name of the table in the catalog."""
+        return str(self._described["name"])
 
     @property
     def _deletes_by_position(self) -> bool:
@@ -297,12 +286,9 @@ class IcebergTable:
             return {}
         found: dict[LakePlace, list[LiveDataFile]] = {place: [] for place in places}
         partitions = {values for _, values in places}
-        where = None
-        if len(partitions) <= _MAX_PARTITIONS_LOOKED_AT:
-            # A table may have thousands of partitions with old rows, and a round changes few of them.
-            with lake_errors(f"list the data files of the lake table {self._table.lake_path}"):
-                where = in_partitions_with(self._jvm, self._handle, partitions)
-        for file in live_data_files(self._jvm, self._handle, self._base, where):
+        # A table may have thousands of partitions with old rows, and a round changes few of them.
+        keys = sorted(partitions) if len(partitions) <= _MAX_PARTITIONS_LOOKED_AT else None
+        for file in live_data_files(self._handle, self._base, keys=keys):
             place = self.place_of(file)
             if place is None:
                 # Whose place is not known, or whose keys executors cannot read, can only be deleted from by key.
@@ -333,29 +319,24 @@ class IcebergTable:
         has_defaults = any("initial-default" in field for field in fields)
         return not has_defaults and all_ids(writer.schema) == all_ids_of_json(fields)
 
-    def replace_files(self, old: Sequence[JavaObject], replaced: Sequence[LakeFile], new: Sequence[LakeFile]) -> None:
+    def replace_files(self, plan: JavaPlan, replaced: Sequence[LakeFile], new: Sequence[LakeFile]) -> None:
         """Commit data files that have the rows of others, in place of these. Errors are those of the JVM.
 
         The commit fails if somebody else has deleted rows of the old files since the base, or has replaced one of the
         files, and the new files are then deleted. New rows and deletes of other files do not disturb it.
 
         Args:
-            old: Iceberg's descriptions of the old data files.
+            plan: The plan of the rewrite, with the old data files.
             replaced: The delete files that only delete rows of the old data files.
             new: The new data files.
         """
         require_seen(new)
-        handle = self._renewed.for_commit()
-        specs = handle.specs()
-        update = handle.newRewrite().validateFromSnapshot(self._base)
-        for each in old:
-            update.deleteFile(each)
-        for file in replaced:
-            update.deleteFile(content_file(self._jvm, specs, self._content.to_json(file)))
-        for file in new:
-            update.addFile(content_file(self._jvm, specs, self._content.to_json(file)))
-        with deleting_after_conflict(handle, locations_of(new)):
-            update.commit()
+        described = {
+            "base": self._base,
+            "deletes": list(map(self._content.to_json, replaced)),
+            "new": list(map(self._content.to_json, new)),
+        }
+        call(plan, "commit", self._renewed.for_commit(), described)
 
     def _bounded_fields(self) -> set[int]:
         """Return the ids of the fields of the key and of the sort order."""
@@ -385,7 +366,7 @@ class IcebergTable:
 
     @cached_property
     def _locations(self) -> FileLocations:
-        return FileLocations(self._jvm, self._handle, self._spec["spec-id"], by_bucket=self._by_bucket)
+        return FileLocations(self._handle, self._spec["spec-id"], by_bucket=self._by_bucket)
 
     def commit(
         self,
@@ -422,7 +403,7 @@ class IcebergTable:
         if not offsets_fit(commit):
             commit = self._with_offsets_file(commit)
         try:
-            committer = IcebergCommitter(self._jvm, handle, self._base, self._content)
+            committer = IcebergCommitter(handle, self._name, self._base, self._content)
             return committer.commit(pieces, commit, removed, keep=keep)
         except FlussTieringError as error:
             if error.code is ErrorCode.LAKE_CONFLICT and commit.lake_offsets is not None:
@@ -458,8 +439,7 @@ class IcebergTable:
     def size(self, snapshot_id: int) -> LakeTableSize:
         """Return the size of the table as of a snapshot, from the snapshot's summary."""
         with lake_errors(f"read snapshot {snapshot_id} of the lake table {self._table.lake_path}"):
-            snapshot = self._renewed.newest.snapshot(snapshot_id)
-            summary = {} if snapshot is None else snapshot.summary()
+            summary = ask(self._renewed.newest, "summary", snapshot_id) or {}
             return LakeTableSize(_count(summary.get("total-files-size")), _count(summary.get("total-records")))
 
     def delete_files(self, files: Sequence[LakeFile]) -> None:
@@ -467,8 +447,7 @@ class IcebergTable:
         delete_locations(self._renewed.newest, locations_of(files))
 
     def _has_rows(self) -> bool:
-        current = self._handle.currentSnapshot()
-        return current is not None and current.summary().get("total-data-files") != "0"
+        return self._base is not None and self._described["summary"].get("total-data-files") != "0"
 
     def _own(self, commit: LakeCommit) -> LakeCommit:
         require_same_table(self._table, commit)
@@ -482,26 +461,6 @@ class IcebergTable:
                 f"{commit.lake_offsets} with the offsets of a snapshot of the lake table {self._table.lake_path} is "
                 f"damaged: {error}; restore the file from a backup",
             ) from error
-
-    def _without(self, known: int) -> FlussTieringError:
-        """Return the error of a lake table whose history lacks the snapshot that the storage knows."""
-        said = f"its history does not hold the snapshot {known} that the last round committed"
-        if self._handle.snapshot(known) is None:
-            return mismatch(
-                self._table,
-                f"{said}: another lake table has this name now, the lake was restored from an older backup than the "
-                "tables, or the lake table was rolled back and that snapshot expired",
-                "rename this one away and give the right one its name back, or restore the lake of the same time as "
-                "the tables; if there is none any more, drop the lake table and the table, and write the rows again",
-            )
-        return mismatch(
-            self._table,
-            f"{said}: it was rolled back or replaced",
-            f"make that snapshot the current one again: {self._make_current(known)}",
-        )
-
-    def _make_current(self, snapshot_id: int) -> str:
-        return procedure_call(self._table, "set_current_snapshot", snapshot_id)
 
 
 def _count(text: str | None) -> int | None:

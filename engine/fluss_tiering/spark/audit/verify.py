@@ -30,9 +30,8 @@ from pyspark.sql.types import DataType as SparkType
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
-from fluss_tiering.lake.iceberg.repair.live_files import Manifest, live_manifests
+from fluss_tiering.lake.iceberg.repair.live_files import Entry, live_entries
 from fluss_tiering.lake.iceberg.validation import refuse_times
 from fluss_tiering.lake.names import catalog_name, quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -103,8 +102,8 @@ def _audit(
     offsets = {} if known is None else known.log_end_offsets
     if unregistered is not None:
         offsets = unregistered.commit.log_end_offsets
-    manifests = live_manifests(jvm_of(spark), lake_table.java_table)
-    wrong = wrong_files(spark, lake_table.file_writer(), manifests)
+    entries = live_entries(lake_table.java_table)
+    wrong = wrong_files(spark, lake_table.file_writer(), entries)
     held = [info for info in client.list_buckets([table.path])[table.path] if offsets.get(info.bucket, 0) > 0]
     for info in held:
         if info.log_end_offset < offsets[info.bucket]:
@@ -131,23 +130,23 @@ def _audit(
                 ]
             differing = [each.bucket for each in buckets if not each.equal]
             # Spark compares no checksums of pages in files that it does not read with Hadoop.
-            if differing and (damage := damaged_file(spark, lake_table.file_writer(), manifests)) is not None:
+            if differing and (damage := damaged_file(spark, lake_table.file_writer(), entries)) is not None:
                 raise FlussTieringError(ErrorCode.CORRUPT_DATA, damage)
             found = differences(table, source, lake, differing, max_differences + 1) if differing else []
         except (Py4JError, PySparkException) as error:
-            raise _named(error, spark, lake_table.file_writer(), manifests) from None
+            raise _named(error, spark, lake_table.file_writer(), entries) from None
     named = tuple(found[:max_differences])
     more = len(found) > max_differences
     return TableAudit(table.path, snapshot_id, tuple(buckets), named, more, tuple(wrong), kv_ttl)
 
 
 def _named(
-    error: Py4JError | PySparkException, spark: SparkSession, settings: ParquetFileWriter, manifests: Sequence[Manifest]
+    error: Py4JError | PySparkException, spark: SparkSession, settings: ParquetFileWriter, entries: Sequence[Entry]
 ) -> FlussTieringError:
     """Return the error of a Spark job that failed, or that of a damaged file of the lake table if there is one."""
     failure = failure_of(error)
     try:
-        damage = damaged_file(spark, settings, manifests)
+        damage = damaged_file(spark, settings, entries)
     except FlussTieringError:
         return failure
     return failure if damage is None else FlussTieringError(ErrorCode.CORRUPT_DATA, damage)

@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.actions import expire
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.expiry import expirable_snapshots
-from fluss_tiering.lake.iceberg.java import elements, jvm_of, lake_errors
-from fluss_tiering.lake.iceberg.metadata.unreadable import unreadable_in
+from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, lake_errors
+from fluss_tiering.lake.iceberg.library import JavaTable, ask, call, damage_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
@@ -121,7 +120,7 @@ def expire_planned(
     at_once = len(found.free) if may_go_on is None else _SNAPSHOTS_AT_ONCE
     while expired < len(found.free) and (expired == 0 or may_go_on is None or may_go_on()):
         part = found.free[expired : expired + at_once]
-        before = lake.java_table.operations().current()
+        before = str(call(lake.java_table, "metadataFile"))
         try:
             with (
                 catalogs.naming_unreadable_metadata(table),
@@ -130,7 +129,7 @@ def expire_planned(
                 # The snapshots are named by their ids, so that commits of others in the meantime change nothing.
                 deleted += expire(spark, lake.java_table, part)
         except FlussTieringError as error:
-            raise _broken_off(spark, lake.java_table, error, part=part, before=before, others=expired) from None
+            raise _broken_off(lake.java_table, error, part=part, before=before, others=expired) from None
         expired += len(part)
     return Expiry(
         table.path,
@@ -142,41 +141,40 @@ def expire_planned(
 
 
 def _broken_off(
-    spark: SparkSession,
-    table: JavaObject,
+    table: JavaTable,
     error: FlussTieringError,
     *,
     part: Sequence[int],
-    before: JavaObject,
+    before: str,
     others: int,
 ) -> FlussTieringError:
     """Return the error of an expiry with what had been done. Iceberg expires snapshots before it looks for their files.
 
     Args:
-        spark: The session.
-        table: Iceberg's table object.
+        table: The table.
         error: Why the expiry failed.
         part: The snapshots whose expiry failed.
-        before: The metadata of the table before that.
+        before: The location of the metadata file of the table before that.
         others: How many others were expired.
     """
     gone = 0
     with suppress(FlussTieringError), lake_errors("read the snapshots"):
-        table.refresh()
-        gone = sum(table.snapshot(each) is None for each in part)
+        gone = len(part) - len(ask(table, "present", part))
     if gone + others == 0:
         return error
     what = f"{counted(gone + others, 'snapshot')} {'was' if gone + others == 1 else 'were'} expired before that"
     if not gone:
         return FlussTieringError(error.code, f"{error.message}; {what}")
     # The table does not name the files of these snapshots any more.
-    ids = set(part)
-    expired = (each for each in elements(before.snapshots()) if int(each.snapshotId()) in ids)
-    damaged = unreadable_in(jvm_of(spark), table, expired) if error.code is not ErrorCode.CORRUPT_DATA else None
+    damaged = None
+    if error.code is not ErrorCode.CORRUPT_DATA:
+        with suppress(*JAVA_ERRORS):
+            damaged = ask(table, "damageOf", {"metadataFile": before, "snapshots": part})
     files = "their files may still be there"
     if damaged is None:
         return FlussTieringError(error.code, f"{error.message}; {what}, but {files}: {_MEND}")
     return FlussTieringError(
         ErrorCode.CORRUPT_DATA,
-        f"{damaged}. It belongs to an expired snapshot, so that nobody needs it; {what}, but {files}: {_CLEAN}",
+        f"{damage_text(damaged)}. It belongs to an expired snapshot, so that nobody needs it; {what}, but {files}: "
+        f"{_CLEAN}",
     )

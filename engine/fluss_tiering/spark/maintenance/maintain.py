@@ -17,13 +17,11 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.expiry import keeps_all_files
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
 from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, lake_errors
-from fluss_tiering.lake.iceberg.maintenance.metadata_files import stale_metadata_files
-from fluss_tiering.lake.iceberg.maintenance.position_deletes import partitions_to_rewrite, rewrite_position_deletes
+from fluss_tiering.lake.iceberg.maintenance.position_deletes import mergeable_deletes, rewrite_position_deletes
 from fluss_tiering.lake.iceberg.maintenance.rewrites import Rewritten, rewrite_manifests
-from fluss_tiering.lake.iceberg.orphans import DEFAULT_GRACE, find_orphans
+from fluss_tiering.lake.iceberg.orphans import DEFAULT_GRACE, find_orphans, stale_metadata_files
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -243,7 +241,8 @@ class _Worker:
         table = lake.java_table
         if not file_counts(table).position_deletes:
             return
-        if partitions := partitions_to_rewrite(self._spark, table, self._limits.min_input_files):
+        found = mergeable_deletes(table, self._limits.min_input_files)
+        if partitions := [each.partition for each in found]:
             fewer = rewrite_position_deletes(self._spark, table, partitions)
             self.done = replace(self.done, rewritten=self.done.rewritten + Rewritten(delete_files=fewer))
 
@@ -271,7 +270,7 @@ class _Worker:
 
     def _clean(self) -> int:
         lake = self._open()
-        if keeps_all_files(lake.java_table):
+        if lake.keeps_all_files:
             return 0
         orphans = find_orphans(self._spark, self._table, lake, self._grace)
         free = [each.location for each in orphans if each.kept is None]

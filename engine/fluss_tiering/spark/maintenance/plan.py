@@ -12,14 +12,14 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Final
 
-from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.expiry import Expirable, expirable_snapshots, keeps_all_files
+from fluss_tiering.lake.iceberg.expiry import Expirable, expirable_snapshots
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
 from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.library import JavaTable
 from fluss_tiering.lake.iceberg.maintenance.place_groups import can_rewrite
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import MergeableDeletes, mergeable_deletes
 from fluss_tiering.lake.iceberg.maintenance.rewrites import (
@@ -227,13 +227,11 @@ def _plan(
         steps = frozenset(steps) - {Step.COMPACT, Step.MANIFESTS, Step.EXPIRE}
     sizes = manifest_sizes(lake.java_table)
     batches, left, note = _batches(spark, table, lake, limits) if Step.COMPACT in steps else ((), 0, None)
-    if keeps_all_files(lake.java_table) and not {Step.EXPIRE, Step.CLEAN}.isdisjoint(steps):
+    if lake.keeps_all_files and not {Step.EXPIRE, Step.CLEAN}.isdisjoint(steps):
         steps = frozenset(steps) - {Step.EXPIRE, Step.CLEAN}
         note = note or "expire and clean are left out, since the lake table has gc.enabled=false"
     merges = _merges(spark, table, lake, limits, batches) if with_merges and Step.COMPACT in steps else ()
-    with lake_errors(f"read the metadata of the lake table {table.lake_path}"):
-        snapshots = int(lake.java_table.operations().current().snapshots().size())
-        metadata_files = int(lake.java_table.operations().current().previousFiles().size()) + 1
+    snapshots, metadata_files = lake.snapshots_and_metadata_files
     return Plan(
         files=file_counts(lake.java_table),
         manifests=len(sizes),
@@ -254,7 +252,7 @@ def _plan(
     )
 
 
-def rewrite_options(table: JavaObject, limits: MaintenanceLimits) -> dict[str, str]:
+def rewrite_options(table: JavaTable, limits: MaintenanceLimits) -> dict[str, str]:
     """Return the options of Iceberg's planner of rewrites. Errors are those of the JVM."""
     return {
         "min-input-files": str(limits.min_input_files),
@@ -270,7 +268,7 @@ def _batches(
     if has_times(table) and not can_rewrite(lake):
         return (), 0, "it has a TIME column and files that only Spark could compact, which does not know TIME"
     with lake_errors(f"plan a compaction of the lake table {table.lake_path}"):
-        groups = planned_groups(spark, lake.java_table, rewrite_options(lake.java_table, limits))
+        groups = planned_groups(lake.java_table, rewrite_options(lake.java_table, limits))
     chosen = choose(groups, limits)
     return chosen, len(groups) - sum(len(batch.groups) for batch in chosen), None
 
@@ -284,7 +282,7 @@ def _merges(
     for group in (group for batch in batches for group in batch.groups):
         rewritten[group.partition] += group.files
     with lake_errors(f"plan a merge of position delete files of the lake table {table.lake_path}"):
-        found = mergeable_deletes(spark, lake.java_table, limits.min_input_files)
+        found = mergeable_deletes(lake.java_table, limits.min_input_files)
     # The rewrite of all data files of a partition removes its position delete files, so that none is left to merge.
     return tuple(each for each in found if not 0 < each.data_files <= rewritten[each.partition])
 

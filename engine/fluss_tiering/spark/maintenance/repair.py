@@ -12,11 +12,9 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.iceberg.repair.check import WrongFile
-from fluss_tiering.lake.iceberg.repair.live_files import Manifest, live_manifests
-from fluss_tiering.lake.iceberg.repair.rebound import rewrite_bounds
-from fluss_tiering.lake.iceberg.repair.retype import FileRewriter, replace_files
+from fluss_tiering.lake.iceberg.repair.live_files import Entry, live_entries, replace_files, rewrite_bounds
+from fluss_tiering.lake.iceberg.repair.retype import FileRewriter
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import FileContent
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -69,7 +67,6 @@ class _Repairer:
 
     def __init__(self, spark: SparkSession, table: TableInfo) -> None:
         self._spark = spark
-        self._jvm = jvm_of(spark)
         self._table = table
         self._tries = ConflictTries(table.lake_path, "repair", _ATTEMPTS, "try again while no compaction is under way")
 
@@ -94,33 +91,31 @@ class _Repairer:
 
     def _rewrite(self) -> tuple[list[WrongFile], int, int]:
         """Replace the files with wrong types. Return what is wrong, and how many files were checked and replaced."""
-        lake, manifests = self._open()
+        lake, entries = self._open()
         settings = lake.file_writer()
-        found = wrong_files(self._spark, settings, manifests)
+        found = wrong_files(self._spark, settings, entries)
         badly_typed = [each.location for each in found if each.wrong_types]
         if badly_typed:
-            self._check_deletes(manifests)
+            self._check_deletes(entries)
             files = for_each(self._spark, badly_typed, FileRewriter(settings))
-            replace_files(self._jvm, lake.java_table, lake.base(), manifests, files)
-        return found, sum(len(manifest.entries) for manifest in manifests), len(badly_typed)
+            replace_files(lake.java_table, lake.base(), files)
+        return found, len(entries), len(badly_typed)
 
     def _rebound(self) -> int:
         """Mend the bounds of the files that the table has now, and return their number."""
-        lake, manifests = self._open()
-        found = wrong_files(self._spark, lake.file_writer(), manifests)
-        return rewrite_bounds(self._jvm, lake.java_table, manifests, found)
+        lake, entries = self._open()
+        found = wrong_files(self._spark, lake.file_writer(), entries)
+        return rewrite_bounds(lake.java_table, found)
 
-    def _open(self) -> tuple[IcebergTable, list[Manifest]]:
+    def _open(self) -> tuple[IcebergTable, list[Entry]]:
         lake = IcebergCatalogs(self._spark).find_table(self._table)
         if lake is None:
             raise nothing_tiered(self._table)
-        return lake, live_manifests(self._jvm, lake.java_table)
+        return lake, live_entries(lake.java_table)
 
-    def _check_deletes(self, manifests: list[Manifest]) -> None:
+    def _check_deletes(self, entries: list[Entry]) -> None:
         """Refuse to write files again to which deletes by position may apply, since these name the old file."""
-        if any(
-            entry.file.content is FileContent.POSITION_DELETES for manifest in manifests for entry in manifest.entries
-        ):
+        if any(entry.file.content is FileContent.POSITION_DELETES for entry in entries):
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
                 f"the lake table {self._table.lake_path} has files with wrong physical types and deletes by position, "

@@ -57,7 +57,7 @@ def rewrite_data_files(
         FlussTieringError: UNKNOWN if a task failed for good; STORAGE if a file cannot be read; INVALID_REQUEST if
             Spark would have to rewrite a table with a TIME column.
     """
-    planned = planned_rewrite(spark, lake, partitions, options, None if part is None else part.bytes)
+    planned = planned_rewrite(lake, partitions, options, None if part is None else part.bytes)
     if planned is not None and (done := _by_tasks(spark, lake, planned, tasks)) is not None:
         return done
     refuse_times(

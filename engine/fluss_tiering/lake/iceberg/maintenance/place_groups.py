@@ -12,20 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from py4j.java_gateway import JavaObject
-from pyspark.sql import SparkSession
-
 from fluss_tiering.lake.iceberg.deletes import live_data_files
 from fluss_tiering.lake.iceberg.file_counts import file_counts
-from fluss_tiering.lake.iceberg.java import jvm_of
+from fluss_tiering.lake.iceberg.library import JavaPlan, ask, call
 from fluss_tiering.lake.iceberg.maintenance.file_rows import Lineage
 from fluss_tiering.lake.iceberg.maintenance.place_rewriter import PlaceRewriter, PlaceWork
-from fluss_tiering.lake.iceberg.maintenance.rewrites import (
-    PartitionValues,
-    Rewritten,
-    in_partitions,
-    planned_by_iceberg,
-)
+from fluss_tiering.lake.iceberg.maintenance.rewrites import PartitionValues, Rewritten, largest
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFile, LakePlace, LiveDataFile
 
@@ -42,22 +34,34 @@ class PlannedRewrite:
     Attributes:
         rewriter: Writes the new files, on executors.
         places: What is written, by place.
-        old: Iceberg's descriptions of the data files that are replaced.
+        plan: The plan in the JVM, which has the data files that are replaced.
         deletes: The delete files that only delete rows of these.
-        bytes: The size of the old data files.
+        files: The number of the old data files.
+        bytes: Their size.
     """
 
     rewriter: PlaceRewriter
     places: tuple[PlaceWork, ...]
-    old: tuple[JavaObject, ...] = field(repr=False)
+    plan: JavaPlan = field(repr=False)
     deletes: tuple[LakeFile, ...] = field(repr=False)
+    files: int
     bytes: int
 
     def commit(self, lake: IcebergTable, new: Sequence[LakeFile]) -> Rewritten:
         """Commit the new files. Errors are those of `IcebergTable.replace_files`."""
-        if self.old:
-            lake.replace_files(self.old, self.deletes, new)
-        return Rewritten(len(self.old), self.bytes, len(new), len(self.deletes))
+        if self.files:
+            lake.replace_files(self.plan, self.deletes, new)
+        return Rewritten(self.files, self.bytes, len(new), len(self.deletes))
+
+
+@dataclass(frozen=True, slots=True)
+class _OldFile:
+    """A data file that is replaced."""
+
+    location: str
+    bytes: int
+    first_row_id: int | None
+    sequence_number: int
 
 
 def can_rewrite(lake: IcebergTable) -> bool:
@@ -72,7 +76,6 @@ def can_rewrite(lake: IcebergTable) -> bool:
 
 
 def planned_rewrite(
-    spark: SparkSession,
     lake: IcebergTable,
     partitions: Sequence[PartitionValues] | None,
     options: Mapping[str, str],
@@ -83,7 +86,6 @@ def planned_rewrite(
     Errors are those of the JVM.
 
     Args:
-        spark: The session.
         lake: The lake table, which has a snapshot.
         partitions: The partitions; None for all of them.
         options: The options of Iceberg's planner.
@@ -96,17 +98,18 @@ def planned_rewrite(
     writer = lake.file_writer()
     if not lake.keeps_every_column(writer):
         return None
-    where = None if partitions is None else in_partitions(spark, table, partitions)
-    groups = _groups(spark, table, where, options, max_bytes)
+    asked = {"partitions": partitions, "options": {**largest(table), **options}, "maxBytes": max_bytes}
+    plan = call(table, "planRewrite", asked)
+    groups = [[_OldFile(*each) for each in group] for group in ask(plan, "files")]
     places: dict[LakePlace, list[LiveDataFile]] = defaultdict(list)
-    listed = list(live_data_files(jvm_of(spark), table, lake.base(), where))
+    listed = list(live_data_files(table, lake.base(), partitions=partitions))
     for file in listed:
         place = lake.place_of(file)
         if place is not None:
             places[place].append(file)
     of_places = _by_place(groups, places)
     old = [file for group in groups for file in group]
-    lineage = _lineage(table, old)
+    lineage = _lineage(lake, old)
     if of_places is None or lineage is None:
         return None
     rewrite = uuid.uuid4()
@@ -120,14 +123,15 @@ def planned_rewrite(
     return PlannedRewrite(
         PlaceRewriter(writer),
         tuple(work),
-        tuple(old),
-        _only_for({str(file.location()) for file in old}, listed),
-        sum(int(file.fileSizeInBytes()) for file in old),
+        plan,
+        _only_for({file.location for file in old}, listed),
+        len(old),
+        sum(file.bytes for file in old),
     )
 
 
 def _by_place(
-    groups: Sequence[Sequence[JavaObject]], places: Mapping[LakePlace, Sequence[LiveDataFile]]
+    groups: Sequence[Sequence[_OldFile]], places: Mapping[LakePlace, Sequence[LiveDataFile]]
 ) -> dict[LakePlace, list[tuple[int, ...]]] | None:
     """Return the groups of each place as indexes of its files; None if our tasks do not read one of these files."""
     known = {
@@ -138,7 +142,7 @@ def _by_place(
     }
     found: dict[LakePlace, list[tuple[int, ...]]] = defaultdict(list)
     for group in groups:
-        locations = [str(file.location()) for file in group]
+        locations = [file.location for file in group]
         if not all(each in known for each in locations):
             return None
         # All files of a group are in one partition.
@@ -147,39 +151,16 @@ def _by_place(
     return found
 
 
-def _lineage(table: JavaObject, files: Sequence[JavaObject]) -> dict[str, Lineage] | None:
+def _lineage(lake: IcebergTable, files: Sequence[_OldFile]) -> dict[str, Lineage] | None:
     """Return the lineage of files by location, none if the table has none; None if it has no ids for a file yet."""
-    if int(table.operations().current().formatVersion()) < _WITH_LINEAGE:
+    if lake.format_version < _WITH_LINEAGE:
         return {}
     found = {}
     for file in files:
-        first = file.firstRowId()
-        if first is None:
+        if file.first_row_id is None:
             # The table has just been upgraded. Its next commit gives ids to all rows.
             return None
-        found[str(file.location())] = Lineage(int(first), int(file.dataSequenceNumber()))
-    return found
-
-
-def _groups(
-    spark: SparkSession, table: JavaObject, where: JavaObject | None, options: Mapping[str, str], max_bytes: int | None
-) -> list[list[JavaObject]]:
-    """Return the data files of each group that Iceberg's planner would rewrite together, up to a size in all."""
-    groups = planned_by_iceberg(spark, table, where, options)
-    # Each file is a call into the JVM, so only those are asked for that are rewritten.
-    chosen = groups if max_bytes is None else _within(groups, max_bytes)
-    tasks_of = [group.fileScanTasks() for group in chosen]
-    return [[tasks.get(number).file() for number in range(tasks.size())] for tasks in tasks_of]
-
-
-def _within(groups: Sequence[JavaObject], max_bytes: int) -> list[JavaObject]:
-    """Return those of Iceberg's groups whose files together have at most this size. The first ones come first."""
-    found = []
-    for group in groups:
-        size = int(group.inputFilesSizeInBytes())
-        if size <= max_bytes:
-            max_bytes -= size
-            found.append(group)
+        found[file.location] = Lineage(file.first_row_id, file.sequence_number)
     return found
 
 

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
-from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 
-from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text
+from fluss_tiering.lake.iceberg.java import java_error_text
+from fluss_tiering.lake.iceberg.library import JavaTable, ask
 
 logger = logging.getLogger(__name__)
 
 
-@contextmanager
-def deleting_after_conflict(table: JavaObject, written: Collection[str]) -> Iterator[None]:
-    """Delete what was written for the commit in the block if it certainly did not land. The error is still raised.
-
-    Args:
-        table: Iceberg's table object, as `settled` returns it.
-        written: The locations of the files. It may still grow in the block.
-    """
-    try:
-        yield
-    except Py4JError as error:
-        if is_conflict(error):
-            delete_locations(table, written)
-        raise
-
-
-def delete_locations(table: JavaObject, locations: Iterable[str]) -> list[str]:
+def delete_locations(table: JavaTable, locations: Iterable[str]) -> list[str]:
     """Delete files that no snapshot refers to; log and return those that could not be deleted."""
-    kept = []
-    for location in locations:
-        try:
-            table.io().deleteFile(location)
-        except Py4JError as error:
-            logger.warning("could not delete %s: %s", location, java_error_text(error))
-            kept.append(location)
-    return kept
+    wanted = list(locations)
+    if not wanted:
+        return []
+    try:
+        kept = ask(table, "deleteFiles", wanted)
+    except Py4JError as error:
+        kept = [(location, java_error_text(error)) for location in wanted]
+    for location, why in kept:
+        logger.warning("could not delete %s: %s", location, why)
+    return [location for location, _ in kept]

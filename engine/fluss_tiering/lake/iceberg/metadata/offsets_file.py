@@ -11,37 +11,28 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from py4j.java_gateway import JavaObject
-
+from fluss_tiering.lake.iceberg.library import JavaTable, call
 from fluss_tiering.model.table import TableBucket
 
 _VERSION: Final = 1
 _MISSING: Final = -1
 
 
-def write_offsets(table: JavaObject, location: str, table_id: int, offsets: Mapping[TableBucket, int]) -> None:
+def write_offsets(table: JavaTable, location: str, table_id: int, offsets: Mapping[TableBucket, int]) -> None:
     """Write a new file. Errors are those of the JVM.
 
     Args:
-        table: Iceberg's table object.
+        table: The table.
         location: The location of the file.
         table_id: The id of the Fluss table.
         offsets: The log end offset of each bucket.
     """
-    stream = table.io().newOutputFile(location).create()
-    try:
-        stream.write(to_json(table_id, offsets))
-    finally:
-        stream.close()
+    call(table, "writeFile", location, to_json(table_id, offsets))
 
 
-def read_offsets(table: JavaObject, location: str) -> dict[TableBucket, int]:
+def read_offsets(table: JavaTable, location: str) -> dict[TableBucket, int]:
     """Return the log end offsets in a file. Errors are those of the JVM, and ValueError for another content."""
-    stream = table.io().newInputFile(location).newStream()
-    try:
-        return from_json(bytes(stream.readAllBytes()))
-    finally:
-        stream.close()
+    return from_json(call(table, "readFile", location))
 
 
 def to_json(table_id: int, offsets: Mapping[TableBucket, int]) -> bytes:

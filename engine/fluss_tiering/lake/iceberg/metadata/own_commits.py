@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
-from py4j.java_gateway import JavaObject
+from collections.abc import Sequence
+from typing import Any
 
-from fluss_tiering.lake.iceberg.java import elements, lake_errors
-from fluss_tiering.lake.iceberg.metadata.history import ancestors
-from fluss_tiering.lake.iceberg.summary import from_summary
+from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.library import JavaTable, ask
+from fluss_tiering.lake.iceberg.summary import COMMIT_USER_KEY, OFFSETS_KEYS, from_summary
 from fluss_tiering.lake.names import catalog_name, quoted
-from fluss_tiering.lake.protocol import LakeCommit
+from fluss_tiering.lake.protocol import CommittedSnapshot, ForeignCommit, LakeCommit, ReadOffsets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import COMMIT_USER
 from fluss_tiering.model.table import TableInfo
 
 
-def newest_own_commit(table: TableInfo, handle: JavaObject) -> tuple[int, LakeCommit] | None:
+def newest_own_commit(table: TableInfo, handle: JavaTable) -> tuple[int, LakeCommit] | None:
     """Return the id of the newest snapshot of ours, and its commit; None if the history has none.
 
     Args:
         table: The table that the lake table is opened for.
-        handle: Iceberg's table object.
+        handle: The table in the JVM.
 
     Raises:
         FlussTieringError: LAKE_TABLE_MISMATCH if the commit is of another table; STORAGE if the history cannot be read.
     """
     with lake_errors(f"read the history of the lake table {table.lake_path}"):
-        for snapshot in ancestors(handle):
-            commit = from_summary(snapshot.summary())
-            if isinstance(commit, LakeCommit):
-                require_same_table(table, commit)
-                return int(snapshot.snapshotId()), commit
-        return None
+        commits = history_of(handle, None, OFFSETS_KEYS)["commits"]
+    for snapshot_id, summary in commits:
+        commit = from_summary(summary)
+        if isinstance(commit, LakeCommit):
+            require_same_table(table, commit)
+            return int(snapshot_id), commit
+    return None
+
+
+def history_of(handle: JavaTable, known: int | None, keys: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the commits of tiering, the newest first, and whether a known snapshot was reached.
+
+    Errors are those of the JVM.
+
+    Args:
+        handle: The table in the JVM.
+        known: The snapshot at which the history ends; None for the whole history. With one, also expired snapshots are
+            looked at that older metadata files still describe.
+        keys: The newest commit that has one of these in its summary is the last one that is wanted.
+    """
+    asked = {"known": known, "userKey": COMMIT_USER_KEY, "user": COMMIT_USER, "keys": keys}
+    return dict(ask(handle, "commits", asked))
 
 
 def require_same_table(table: TableInfo, commit: LakeCommit) -> None:
@@ -48,12 +66,66 @@ def require_same_table(table: TableInfo, commit: LakeCommit) -> None:
         )
 
 
-def explained_layout(table: TableInfo, handle: JavaObject, name: str, error: FlussTieringError) -> FlussTieringError:
+def committed_snapshot(
+    table: TableInfo,
+    newest: tuple[int, LakeCommit | ForeignCommit] | None,
+    known: int | None,
+    read_offsets: ReadOffsets | None,
+) -> CommittedSnapshot | None:
+    """Return a commit with its offsets, which for one of another tiering service are read from their file."""
+    if newest is None:
+        return None
+    snapshot_id, commit = newest
+    if isinstance(commit, LakeCommit):
+        return CommittedSnapshot(snapshot_id, commit)
+    undo = (
+        ""
+        if known is None
+        else f", or go back to what is registered: {procedure_call(table, 'set_current_snapshot', known)}"
+    )
+    if read_offsets is None:
+        raise mismatch(
+            table,
+            f"another tiering service of Fluss committed the snapshot {snapshot_id}, which is not registered",
+            f"tier the table, which registers that snapshot{undo}",
+        )
+    try:
+        offsets = read_offsets(commit.offsets_path)
+    except FlussTieringError as error:
+        raise mismatch(
+            table,
+            f"another tiering service of Fluss committed the snapshot {snapshot_id}, which is not registered, and "
+            f"its offsets cannot be read ({error.message})",
+            f"let that service end its round, or bring the file back{undo}",
+        ) from None
+    identity = f"snapshot-{snapshot_id}"
+    return CommittedSnapshot(snapshot_id, LakeCommit(table.table_id, 0, identity, commit.offsets_path, offsets))
+
+
+def missing_snapshot(table: TableInfo, handle: JavaTable, known: int) -> FlussTieringError:
+    """Return the error of a lake table whose history lacks the snapshot that the storage knows."""
+    said = f"its history does not hold the snapshot {known} that the last round committed"
+    if ask(handle, "summary", known) is None:
+        return mismatch(
+            table,
+            f"{said}: another lake table has this name now, the lake was restored from an older backup than the "
+            "tables, or the lake table was rolled back and that snapshot expired",
+            "rename this one away and give the right one its name back, or restore the lake of the same time as "
+            "the tables; if there is none any more, drop the lake table and the table, and write the rows again",
+        )
+    return mismatch(
+        table,
+        f"{said}: it was rolled back or replaced",
+        f"make that snapshot the current one again: {procedure_call(table, 'set_current_snapshot', known)}",
+    )
+
+
+def explained_layout(table: TableInfo, handle: JavaTable, name: str, error: FlussTieringError) -> FlussTieringError:
     """Return the error of a lake table whose columns do not fit, or the error of one that was not only altered.
 
     Args:
         table: The table that the lake table is opened for.
-        handle: Iceberg's table object.
+        handle: The table in the JVM.
         name: The name of the lake table in Spark SQL.
         error: What does not fit, and the statement that mends it. The statement would not bring the rows of the rounds
             back if somebody has replaced the lake table, or if it is another one.
@@ -66,9 +138,9 @@ def explained_layout(table: TableInfo, handle: JavaObject, name: str, error: Flu
         return error
     with lake_errors(f"read the history of the lake table {table.lake_path}"):
         commits = {
-            int(snapshot.snapshotId()): commit
-            for snapshot in elements(handle.snapshots())
-            if (commit := from_summary(snapshot.summary())) is not None
+            snapshot_id: commit
+            for snapshot_id, summary in ask(handle, "allCommits", COMMIT_USER_KEY)
+            if (commit := from_summary(summary)) is not None
         }
     own = [snapshot_id for snapshot_id, commit in commits.items() if isinstance(commit, LakeCommit)]
     if own:

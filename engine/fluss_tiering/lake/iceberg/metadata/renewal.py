@@ -1,13 +1,12 @@
-"""Iceberg's table object, which is loaded again when the credentials that the catalog vended with it end."""
+"""A table in the JVM, which is loaded again when the credentials that the catalog vended with it end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from py4j.java_gateway import JavaObject, JVMView
-
 from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.library import JavaTable
 from fluss_tiering.lake.iceberg.metadata.file_io import file_io_properties
 from fluss_tiering.lake.object_store import credentials_last, require_writable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -20,20 +19,16 @@ _FRESH_MS: Final = 15 * 60_000
 class RenewedTable:
     """Loads a table again for new credentials. Only files are written with what was loaded again.
 
-    Such a table object shows what others have committed meanwhile, so a commit has to validate from the round's own
+    Such a table shows what others have committed meanwhile, so a commit has to validate from the round's own
     base.
 
     Args:
-        jvm: The JVM of the Spark session.
         table: The table.
-        handle: Iceberg's table object, as it was loaded first.
+        handle: The table in the JVM, as it was loaded first.
         reload: Loads it again, with credentials that the catalog vends then; None if nothing can be renewed.
     """
 
-    def __init__(
-        self, jvm: JVMView, table: TableInfo, handle: JavaObject, reload: Callable[[], JavaObject] | None
-    ) -> None:
-        self._jvm = jvm
+    def __init__(self, table: TableInfo, handle: JavaTable, reload: Callable[[], JavaTable] | None) -> None:
         self._table = table
         self._reload = reload
         self._properties: Mapping[str, str] = {}
@@ -58,7 +53,7 @@ class RenewedTable:
         self._properties = found
         return found
 
-    def for_commit(self) -> JavaObject:
+    def for_commit(self) -> JavaTable:
         """Return a table object whose credentials are valid for a while.
 
         Raises:
@@ -70,7 +65,7 @@ class RenewedTable:
         return self.newest
 
     def _found(self, location: str) -> dict[str, str]:
-        return file_io_properties(self._jvm, self.newest, location, self._table.lake_catalog_properties)
+        return file_io_properties(self.newest, location, self._table.lake_catalog_properties)
 
     def _load(self) -> None:
         if self._reload is None:
@@ -87,5 +82,5 @@ class RenewedTable:
         self.newest = loaded
 
 
-def _uuid(handle: JavaObject) -> str:
+def _uuid(handle: JavaTable) -> str:
     return str(handle.operations().current().uuid())

@@ -1,24 +1,16 @@
-"""The manifests of a lake table's current snapshot, and the files that they list.
-
-The files are read here and not by Spark's metadata tables, since Spark opens no table with a TIME column.
-"""
+"""The live files of a lake table, as its manifests list them, and the commits that mend what these say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
-from typing import Any, Final
 
-from py4j.java_gateway import JavaObject, JVMView
-
+from fluss_tiering.lake.iceberg.content_file import described_metrics
 from fluss_tiering.lake.iceberg.java import lake_errors
-from fluss_tiering.lake.iceberg.metadata.unreadable import count_files
-from fluss_tiering.lake.iceberg.repair.check import ListedFile
+from fluss_tiering.lake.iceberg.library import JavaTable, ask, call
+from fluss_tiering.lake.iceberg.repair.check import Bounds, ListedFile, WrongFile
+from fluss_tiering.lake.iceberg.repair.retype import NewFile
 from fluss_tiering.lake.protocol import FileContent
-
-_CONTENTS: Final = (FileContent.DATA, FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES)
-"""The contents of files by their numbers in Iceberg's spec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,97 +30,61 @@ class Entry:
     file_sequence_number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """A manifest with its live files.
-
-    Attributes:
-        java: Iceberg's manifest object.
-        entries: The live files.
-    """
-
-    java: JavaObject
-    entries: tuple[Entry, ...]
-
-
-def live_manifests(jvm: JVMView, table: JavaObject) -> list[Manifest]:
-    """Return the manifests of a table's current snapshot; none if there is no snapshot.
+def live_entries(table: JavaTable) -> list[Entry]:
+    """Return the live files of a table's current snapshot; none if there is no snapshot.
 
     Raises:
         FlussTieringError: STORAGE if the lake cannot be read.
     """
     with lake_errors(f"read the manifests of the lake table {table.name()}"):
-        snapshot = table.currentSnapshot()
-        if snapshot is None:
-            return []
-        io = table.io()
-        found = []
-        for each in snapshot.allManifests(io):
-            # pyiceberg's compiled reader reads memory behind a manifest that is cut off. Iceberg's own one raises.
-            count_files(jvm, table, each)
-            found.append(Manifest(each, _entries(each, _reader(io))))
-        return found
+        found = ask(table, "listedFiles")
+    return [
+        Entry(
+            ListedFile(location, _bounds(lower), _bounds(upper), FileContent[content], form, size, rows),
+            *numbers,
+        )
+        for location, content, form, size, rows, lower, upper, *numbers in found
+    ]
 
 
-def _reader(io: JavaObject) -> Callable[[str], bytes]:
-    def read(location: str) -> bytes:
-        stream = io.newInputFile(location).newStream()
-        try:
-            return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
-
-    return read
+def _bounds(texts: dict[str, str]) -> Bounds:
+    return {int(field): bytes.fromhex(text) for field, text in texts.items()}
 
 
-def _entries(manifest: JavaObject, read: Callable[[str], bytes]) -> tuple[Entry, ...]:
-    from pyiceberg.manifest import ManifestContent, ManifestFile  # noqa: PLC0415 - takes seconds, and only repairs need it
+def rewrite_bounds(table: JavaTable, wrong: Sequence[WrongFile]) -> int:
+    """Commit the right bounds of files, and return how many files got them.
 
-    content = ManifestContent.DELETES if str(manifest.content()) == "DELETES" else ManifestContent.DATA
-    described = ManifestFile.from_args(
-        manifest_path=str(manifest.path()),
-        manifest_length=int(manifest.length()),
-        partition_spec_id=int(manifest.partitionSpecId()),
-        content=content,
-        sequence_number=int(manifest.sequenceNumber()),
-        min_sequence_number=int(manifest.minSequenceNumber()),
-        added_snapshot_id=int(manifest.snapshotId()),
-    )
-    return tuple(map(_entry, described.fetch_manifest_entry(_Files(read))))
-
-
-def _entry(entry: Any) -> Entry:  # noqa: ANN401 - pyiceberg has no types here
-    file = entry.data_file
-    return Entry(
-        ListedFile(
-            file.file_path,
-            dict(file.lower_bounds or {}),
-            dict(file.upper_bounds or {}),
-            _CONTENTS[int(file.content)],
-            str(file.file_format.value).upper(),
-            file.file_size_in_bytes,
-            file.record_count,
-        ),
-        entry.snapshot_id,
-        entry.sequence_number,
-        entry.file_sequence_number,
-    )
+    Errors are those of the JVM: a `ValidationException` or `CommitFailedException` if somebody else has replaced one of
+    the manifests since they were read. Nothing is changed then.
+    """
+    right = {
+        each.location: {
+            field: [None if bound is None else bound.hex().upper() for bound in both]
+            for field, both in each.right_bounds.items()
+        }
+        for each in wrong
+        if each.right_bounds
+    }
+    return int(ask(table, "rewriteBounds", right))
 
 
-class _Files:
-    """Reads through the JVM what pyiceberg asks for: the catalog's own access, with its own credentials."""
+def replace_files(table: JavaTable, base: int | None, files: Sequence[NewFile]) -> None:
+    """Commit new files in place of those that they replace, or change nothing. Errors are those of the JVM.
 
-    def __init__(self, read: Callable[[str], bytes]) -> None:
-        self._read = read
+    The commit fails if somebody else has deleted rows of the old files by position since the base, and the new files
+    are then deleted.
 
-    def new_input(self, location: str) -> _File:
-        return _File(location, self._read)
-
-
-class _File:
-    def __init__(self, location: str, read: Callable[[str], bytes]) -> None:
-        self.location = location
-        self._read = read
-
-    def open(self, seekable: bool = True) -> BytesIO:
-        return BytesIO(self._read(self.location))
+    Args:
+        table: The table.
+        base: The snapshot that has the old files.
+        files: The new files.
+    """
+    changes = {
+        each.replaced: {
+            "file-path": each.location,
+            "file-size-in-bytes": each.size_bytes,
+            **described_metrics(each.metrics),
+        }
+        for each in files
+    }
+    call(table, "replaceFiles", {"base": base, "files": changes})

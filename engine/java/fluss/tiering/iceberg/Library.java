@@ -1,0 +1,93 @@
+package fluss.tiering.iceberg;
+
+import java.io.Closeable;
+import java.io.IOException;
+import org.apache.iceberg.CatalogUtil;
+import org.apache.iceberg.NullOrder;
+import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.Schema;
+import org.apache.iceberg.SchemaParser;
+import org.apache.iceberg.Table;
+import org.apache.iceberg.Transaction;
+import org.apache.iceberg.catalog.Catalog;
+import org.apache.iceberg.catalog.Namespace;
+import org.apache.iceberg.catalog.SupportsNamespaces;
+import org.apache.iceberg.catalog.TableIdentifier;
+import org.apache.iceberg.expressions.Expressions;
+import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
+
+/** What Python asks of a lake catalog. The jar is loaded below Iceberg's classes, and this class is made first. */
+public final class Library {
+
+    /** Return a table of a catalog. */
+    public LakeTable load(Catalog catalog, String identifier) {
+        return new LakeTable(Loading.load(catalog, TableIdentifier.parse(identifier)));
+    }
+
+    /** Return a table of a catalog as it is now, with credentials that the catalog vends now. */
+    public LakeTable reload(Catalog catalog, String identifier) {
+        return new LakeTable(catalog.loadTable(TableIdentifier.parse(identifier)));
+    }
+
+    /** Return a table whose commits are settled. */
+    public LakeTable of(Table table) {
+        return new LakeTable(table);
+    }
+
+    /** Return whether a table is in a catalog with another name and these properties. */
+    public boolean isIn(String name, String properties, Object hadoop, String identifier) throws IOException {
+        Catalog catalog = CatalogUtil.buildIcebergCatalog(name, Json.textsByKey(Json.read(properties)), hadoop);
+        try {
+            return catalog.tableExists(TableIdentifier.parse(identifier));
+        } finally {
+            if (catalog instanceof Closeable) {
+                ((Closeable) catalog).close();
+            }
+        }
+    }
+
+    /**
+     * Create a table, unless somebody else creates it at the same time.
+     *
+     * @param question the schema, the fields of the partition spec, the properties, and the column of the sort order
+     */
+    public LakeTable create(Catalog catalog, String identifier, String question) {
+        JsonNode asked = Json.read(question);
+        TableIdentifier name = TableIdentifier.parse(identifier);
+        Schema schema = SchemaParser.fromJson(asked.get("schema").toString());
+        PartitionSpec.Builder spec = PartitionSpec.builderFor(schema);
+        for (JsonNode field : asked.get("fields")) {
+            String column = field.get(0).asText();
+            spec = field.get(1).isNull() ? spec.identity(column) : spec.bucket(column, field.get(1).asInt());
+        }
+        Catalog.TableBuilder builder = catalog.buildTable(name, schema).withPartitionSpec(spec.build());
+        builder.withProperties(Json.textsByKey(asked.get("properties")));
+        createNamespace((SupportsNamespaces) catalog, name.namespace());
+        try {
+            Transaction created = builder.createTransaction();
+            // The order comes second, so that the table also has the order of an unsorted table. Spark's own compaction
+            // refuses to sort a table that lacks it.
+            created.replaceSortOrder()
+                    .asc(Expressions.ref(asked.get("sortedBy").asText()), NullOrder.NULLS_FIRST)
+                    .commit();
+            created.commitTransaction();
+        } catch (RuntimeException error) {
+            // Somebody else may have created the table meanwhile, which is told by several exceptions.
+            if (!catalog.tableExists(name)) {
+                throw error;
+            }
+        }
+        return new LakeTable(catalog.loadTable(name));
+    }
+
+    private static void createNamespace(SupportsNamespaces catalog, Namespace namespace) {
+        try {
+            catalog.createNamespace(namespace);
+        } catch (RuntimeException error) {
+            // Somebody else may create it at the same time. The JDBC catalog then fails on its own unique key.
+            if (!catalog.namespaceExists(namespace)) {
+                throw error;
+            }
+        }
+    }
+}
