@@ -19,6 +19,7 @@ from fluss_tiering.server.core.definitions import SETTLE_INTERVAL_MS
 from fluss_tiering.server.core.lake.catalog import LakeCatalogProperties
 from fluss_tiering.server.core.leases import turns
 from fluss_tiering.server.core.managers import Managers
+from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.server.core.tiering.policy import TieringPolicy
 from fluss_tiering.server.core.tiering.states import FailureBackoff
 from fluss_tiering.server.edge.callers.identity import ANYBODY, Caller, set_caller
@@ -79,6 +80,8 @@ class SimThreads:
     async def control(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._server.pause()
         return function(*args, **kwargs)
+
+    in_turns = ServerThreads.in_turns
 
     async def storage(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._server.pause()
