@@ -386,6 +386,8 @@ class Transaction:
                 lake.scheduler.sleep(chance.choice((5, 1_000, 30_000)))
                 if self._has_landed(head):
                     break
+                # Iceberg waits longer with each try.
+                lake.scheduler.sleep(chance.choice((100, 1_000, 60_000)))
                 continue
             # Between looking at the head and the swap somebody else may move it.
             if lake.happens(0.02):
