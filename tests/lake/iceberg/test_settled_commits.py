@@ -281,7 +281,7 @@ def test_a_copy_of_the_catalog_that_is_behind_proves_nothing(new_lake, catalog: 
 def test_without_the_jar_no_lake_table_is_opened(new_lake, monkeypatch):  # E1
     lake = new_lake("log")
     lake.round()
-    library.library.cache_clear()
+    monkeypatch.setattr(library, "_loaded", library._loaded.__wrapped__)
     monkeypatch.setattr(library, "_JAR", "spark/jars/missing.jar")
     monkeypatch.setattr(library, "_CLASS", "fluss.tiering.iceberg.Missing")
     with pytest.raises(FlussTieringError, match=r"expected the class .*Missing in .*missing\.jar; run `make setup`"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import threading
 import zlib
 from contextlib import ExitStack
 from functools import lru_cache
@@ -36,15 +37,21 @@ _WHATS: Final = {"missing": MISSING, "forbidden": FORBIDDEN}
 # Of a package in an archive, such as one of `--py-files`, the jar is a copy, which the JVM needs to the end.
 _copies = ExitStack()
 atexit.register(_copies.close)
+_loading = threading.Lock()
 
 
-@lru_cache(maxsize=2)
 def library(jvm: JVMView) -> JavaObject:
-    """Return the `Library` of a JVM.
+    """Return the `Library` of a JVM, which is loaded once. py4j would confuse two classes of the same name.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if this package has no jar, or one of another version.
     """
+    with _loading:
+        return _loaded(jvm)
+
+
+@lru_cache(maxsize=2)
+def _loaded(jvm: JVMView) -> JavaObject:
     jar = files("fluss_tiering").joinpath(_JAR)
     try:
         new_array = SparkContext._gateway.new_array  # noqa: SLF001
