@@ -1,5 +1,8 @@
 """Generate the Python stubs of `protos/` into `engine/fluss_tiering/api/` (`make protos`).
 
+The stubs refuse a protobuf and a grpcio that are older than the compiler that made them. So the compiler is the oldest
+one of the range that `pyproject.toml` allows. Newer ones would also shut out neighbours in an Airflow.
+
 protoc names modules after the paths of the proto files (`fluss_tiering/v1/...`), but the stubs are in
 `fluss_tiering.api.v1`. The imports between the stubs are therefore rewritten. With `--check` the program writes nothing
 and fails if the stubs differ.
@@ -9,16 +12,17 @@ from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from grpc_tools import protoc
-
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
+COMPILER: Final = "grpcio-tools==1.66.2"
+"""It makes stubs for protobuf 5.27.2 and grpcio 1.66.2."""
 API = ROOT / "engine" / "fluss_tiering" / "api"
 PACKAGES: Final = {
     "v1": '"""Generated gRPC stubs; see `protos/`."""\n',
@@ -30,11 +34,14 @@ PACKAGES: Final = {
 def generate(into: Path, package: str) -> dict[str, str]:
     """Run protoc for a package in a scratch folder, and return the text of each file with rewritten imports."""
     files = sorted(str(p.relative_to(PROTOS)) for p in PROTOS.glob(f"fluss_tiering/{package}/*.proto"))
-    include = str(Path(protoc.__file__).parent / "_proto")
-    arguments = ["protoc", f"-I{PROTOS}", f"-I{include}", f"--python_out={into}", f"--mypy_out=quiet:{into}"]
+    arguments = [f"-I{PROTOS}", f"--python_out={into}", f"--mypy_out=quiet:{into}"]
     if package == "v1":
         arguments += [f"--grpc_python_out={into}", f"--mypy_grpc_out=quiet:{into}"]
-    if protoc.main([*arguments, *files]) != 0:
+    # It needs an older protobuf than this environment has, so that it runs in one of its own.
+    uv = Path(sys.executable).with_name("uv")
+    isolated = [str(uv), "run", "--quiet", "--no-project", "--isolated", "--python", sys.executable, "--with", COMPILER]
+    command = [*isolated, "python", "-m", "grpc_tools.protoc", *arguments, *files]
+    if subprocess.run(command, check=False).returncode != 0:
         sys.exit("error: protoc failed; its output above says why")
     texts = {"__init__.py": PACKAGES[package]}
     name = package.replace("/", r"\.")

@@ -206,7 +206,8 @@ class EngineSubmitOperator(SparkSubmitOperator):
         program = self._spark_binary or connection.extra_dejson.get("spark-binary", "spark-submit")
         if shutil.which(program, path=(self.env_vars or {}).get("PATH")) is None:
             raise AirflowFailException(
-                f"{program} is not on the PATH of this worker: install Spark, for example by `pip install pyspark`"
+                f"{program} is not on the PATH of this worker: install Spark, for example by "
+                "`pip install 'airflow-provider-fluss[spark]'`"
             )
         return connection
 

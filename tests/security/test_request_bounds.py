@@ -14,6 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from cases import cases
 from engine_support import ServerThread
 from fluss_tiering.api.v1 import tables_pb2
+from fluss_tiering.server.edge.methods import is_repeated
 from fluss_tiering.wire.checks import MAX_BUCKET_ENTRIES, MAX_ENTRIES
 from fluss_tiering.wire.tables import column_from_pb, descriptor_from_pb
 from needs import needs
@@ -40,7 +41,7 @@ def small(descriptor: Descriptor) -> Message:
     """Return a message whose required fields are set."""
     message = GetMessageClass(descriptor)()
     for field in descriptor.fields:
-        if field.is_repeated:
+        if is_repeated(field):
             continue
         if field.name in VALUES:
             setattr(message, field.name, VALUES[field.name])
@@ -52,7 +53,7 @@ def small(descriptor: Descriptor) -> Message:
 def repeated_fields(descriptor: Descriptor, outer: tuple[FieldDescriptor, ...]) -> Iterator[list[FieldDescriptor]]:
     """Yield the way to each repeated field of a message, through the messages that it has."""
     for field in descriptor.fields:
-        if field.is_repeated:
+        if is_repeated(field):
             yield [*outer, field]
         inner = field.message_type
         if inner is not None and not inner.GetOptions().map_entry and len(outer) < 3:
@@ -72,7 +73,7 @@ def crowd(message: Message, way: list[FieldDescriptor], count: int) -> None:
     first, *rest = way
     value = getattr(message, first.name)
     if rest:
-        inner = value.add() if first.is_repeated else value
+        inner = value.add() if is_repeated(first) else value
         assert first.message_type is not None
         inner.CopyFrom(small(first.message_type))
         crowd(inner, rest, count)

@@ -5,7 +5,7 @@ import warnings
 
 from fluss_tiering.api.v1 import kv_scan_pb2 as fluss__tiering_dot_v1_dot_kv__scan__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.66.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in fluss_tiering/v1/kv_scan_pb2_grpc.py depends on'
+        + f' but the generated code in fluss_tiering/v1/kv_scan_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class KvScanStub:
+class KvScanStub(object):
     """Scans of live primary-key tables as of one moment, bucket by bucket. Fields 1 to 99 have the numbers that Fluss gives
     them. Fluss's error fields 1 and 2 of the response are not used, because a call fails with a gRPC status.
     """
@@ -43,7 +43,7 @@ class KvScanStub:
                 _registered_method=True)
 
 
-class KvScanServicer:
+class KvScanServicer(object):
     """Scans of live primary-key tables as of one moment, bucket by bucket. Fields 1 to 99 have the numbers that Fluss gives
     them. Fluss's error fields 1 and 2 of the response are not used, because a call fails with a gRPC status.
     """
@@ -72,7 +72,7 @@ def add_KvScanServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class KvScan:
+class KvScan(object):
     """Scans of live primary-key tables as of one moment, bucket by bucket. Fields 1 to 99 have the numbers that Fluss gives
     them. Fluss's error fields 1 and 2 of the response are not used, because a call fails with a gRPC status.
     """

@@ -5,7 +5,7 @@ import warnings
 
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2 as fluss__tiering_dot_v1_dot_kv__snapshot__leases__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.66.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in fluss_tiering/v1/kv_snapshot_leases_pb2_grpc.py depends on'
+        + f' but the generated code in fluss_tiering/v1/kv_snapshot_leases_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class KvSnapshotLeasesStub:
+class KvSnapshotLeasesStub(object):
     """Leases pin KV snapshots, so that they are not deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
@@ -63,7 +63,7 @@ class KvSnapshotLeasesStub:
                 _registered_method=True)
 
 
-class KvSnapshotLeasesServicer:
+class KvSnapshotLeasesServicer(object):
     """Leases pin KV snapshots, so that they are not deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """
@@ -139,7 +139,7 @@ def add_KvSnapshotLeasesServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class KvSnapshotLeases:
+class KvSnapshotLeases(object):
     """Leases pin KV snapshots, so that they are not deleted while they are read. Fields 1 to 99 have the numbers that Fluss gives
     them.
     """

@@ -5,7 +5,7 @@ import warnings
 
 from fluss_tiering.api.v1 import lake_tiering_pb2 as fluss__tiering_dot_v1_dot_lake__tiering__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.66.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in fluss_tiering/v1/lake_tiering_pb2_grpc.py depends on'
+        + f' but the generated code in fluss_tiering/v1/lake_tiering_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class LakeTieringStub:
+class LakeTieringStub(object):
     """Tiering statuses, rounds and lake snapshots. Fields 1 to 99 have the numbers that Fluss gives them.
     """
 
@@ -92,7 +92,7 @@ class LakeTieringStub:
                 _registered_method=True)
 
 
-class LakeTieringServicer:
+class LakeTieringServicer(object):
     """Tiering statuses, rounds and lake snapshots. Fields 1 to 99 have the numbers that Fluss gives them.
     """
 
@@ -245,7 +245,7 @@ def add_LakeTieringServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class LakeTiering:
+class LakeTiering(object):
     """Tiering statuses, rounds and lake snapshots. Fields 1 to 99 have the numbers that Fluss gives them.
     """
 

@@ -5,7 +5,7 @@ import warnings
 
 from fluss_tiering.api.v1 import tables_pb2 as fluss__tiering_dot_v1_dot_tables__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.66.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in fluss_tiering/v1/tables_pb2_grpc.py depends on'
+        + f' but the generated code in fluss_tiering/v1/tables_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class TablesStub:
+class TablesStub(object):
     """The tables of the storage behind the server: definitions, rows, log offsets and KV snapshots.
     """
 
@@ -112,7 +112,7 @@ class TablesStub:
                 _registered_method=True)
 
 
-class TablesServicer:
+class TablesServicer(object):
     """The tables of the storage behind the server: definitions, rows, log offsets and KV snapshots.
     """
 
@@ -314,7 +314,7 @@ def add_TablesServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Tables:
+class Tables(object):
     """The tables of the storage behind the server: definitions, rows, log offsets and KV snapshots.
     """
 

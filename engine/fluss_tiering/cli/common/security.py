@@ -78,7 +78,8 @@ def use(
     }
     for variable, path in files.items():
         if path is not None:
-            os.environ[variable] = str(path.absolute())
+            # Before 0.28, Typer gives options that stand behind a command as texts.
+            os.environ[variable] = str(Path(path).absolute())
     if tls is not None:
         os.environ[security.TLS_VARIABLE] = "true" if tls else "false"
 

@@ -134,6 +134,14 @@ def names_in(message: Message, at_most: int | None = None) -> Iterator[tuple[Kin
                 yield kind, value
 
 
+def is_repeated(field: FieldDescriptor) -> bool:
+    """Return whether a field is a list or a map. `FieldDescriptor.is_repeated` came with protobuf 6.31."""
+    if hasattr(field, "is_repeated"):
+        return field.is_repeated
+    older: Any = field
+    return bool(older.label == FieldDescriptor.LABEL_REPEATED)
+
+
 def _short(kind: Kind, value: Any) -> str | int:  # noqa: ANN401 - what a field holds
     if kind is Kind.PATH:
         return f"{value.database_name[:MAX_NAME_BYTES]}.{value.table_name[:MAX_NAME_BYTES]}"
@@ -142,7 +150,7 @@ def _short(kind: Kind, value: Any) -> str | int:  # noqa: ANN401 - what a field 
 
 def _values(message: Message, field: FieldDescriptor, at_most: int | None) -> Iterable[Any]:
     value = getattr(message, field.name)
-    if field.is_repeated:
+    if is_repeated(field):
         return islice(value, at_most)
     if field.type == FieldDescriptor.TYPE_MESSAGE:
         return (value,) if message.HasField(field.name) else ()
