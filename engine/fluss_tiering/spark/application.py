@@ -39,12 +39,12 @@ from fluss_tiering.spark.options import TierOptions, parse_arguments
 from fluss_tiering.spark.retrying_client import RetryingClient
 from fluss_tiering.spark.round.keepalive import KeepAlive
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease, open_lease
-from fluss_tiering.spark.round.parallelism import Parallelism
 from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import LogProgress, Progress, TerminalProgress
 from fluss_tiering.spark.round.result import TableResult
 from fluss_tiering.spark.round.round import RoundServices
 from fluss_tiering.spark.round.shared_stage import SharedStages
+from fluss_tiering.spark.round.stage import Parallelism
 from fluss_tiering.spark.startup.checks import check_may_tier, require_classic
 from fluss_tiering.spark.startup.interrupts import ended_by_sigterm
 from fluss_tiering.spark.startup.jvm import driver_jvm_conf, under_spark_submit

@@ -11,14 +11,14 @@ from typing import Any, cast
 import pytest
 from spark_support import driver_environment
 
-from fluss_tiering.spark.round import parallelism as module
-from fluss_tiering.spark.round.parallelism import Parallelism
+from fluss_tiering.spark.round import stage as module
+from fluss_tiering.spark.round.stage import Parallelism
 from standalone_support import standalone_cluster
 
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
-from fluss_tiering.spark.round.parallelism import Parallelism
+from fluss_tiering.spark.round.stage import Parallelism
 
 builder = SparkSession.builder.master(sys.argv[1])
 for setting in sys.argv[2:]:
