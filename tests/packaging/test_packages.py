@@ -89,10 +89,12 @@ def test_readme_licence_and_version_are_in_the_wheel(dist, checkout, package):
 
 def test_the_provider_requires_an_engine_that_can_tier(dist):  # D20
     requirements = [Requirement(text) for text in metadata(dist, PROVIDER).get_all("Requires-Dist")]
-    (engine,) = [each for each in requirements if each.name == "fluss-tiering"]
-    assert engine.extras == {"spark"}
-    assert engine.specifier.contains(VERSIONS[ENGINE])
-    assert not engine.specifier.contains("0.2")
+    engine, with_spark = [each for each in requirements if each.name == "fluss-tiering"]
+    assert (engine.extras, engine.marker) == (set(), None)
+    assert (with_spark.extras, str(with_spark.marker)) == ({"spark"}, 'extra == "spark"')
+    for each in (engine, with_spark):
+        assert each.specifier.contains(VERSIONS[ENGINE])
+        assert not each.specifier.contains("0.2")
 
 
 @pytest.mark.parametrize("file", ["pyproject.toml", "engine/pyproject.toml"])

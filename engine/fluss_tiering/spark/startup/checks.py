@@ -6,11 +6,11 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import SparkSession
-
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from fluss_tiering.client import TieringClient
 
 _CONNECT: Final = "sc://"
