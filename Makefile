@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long verify test-matrix airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist clean
+.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long verify test-matrix test-install airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -114,6 +114,9 @@ torture: setup ## Tables, histories and faults from seeds, judged by other reade
 
 test-matrix: setup ## A real round on each Spark, Iceberg, Java and Python that is here; writes docs/reference/compatibility.md
 	@PYTHONPATH=verification:tools $(BIN)/python -m matrix $(ARGS)
+
+test-install: $(INSTALLED) ## Both packages resolve under Airflow's constraints and beside dbt, Beam and other providers (needs the network)
+	@$(BIN)/python -m verification.installs
 
 airflow-versions: setup ## The provider on each version of Airflow; writes docs/reference/airflow-versions.md (ARGS="--airflow 3.1")
 	@PYTHONPATH=tools $(BIN)/python verification/airflow_versions.py $(ARGS)
