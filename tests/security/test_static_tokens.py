@@ -204,8 +204,10 @@ def test_a_token_is_written_into_a_file_that_only_its_owner_reads(file: Path, tm
     assert place.stat().st_mode & 0o777 == 0o600
     with pytest.raises(FlussTieringError, match="there is no folder"):
         create(file, "airflow", "-r", "reader", "--output", str(tmp_path / "none" / "token"))
-    with pytest.raises(FlussTieringError, match="it is a folder: name a file"):
-        create(file, "airflow", "-r", "reader", "--output", str(tmp_path))
+    arguments = ["token", "create", "-f", str(file), "airflow", "-r", "reader", "--output", str(tmp_path)]
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 2
+    assert "is a directory" in refused.output
     assert len(listed(file)) == 1, "a token that nobody has is not kept"
 
 

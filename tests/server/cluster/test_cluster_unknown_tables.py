@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +22,13 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_tab
 from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient, FlussClient
 from waiting import wait_until
 
+NUMBERS = itertools.count()
+
 
 @pytest.fixture
 def unknown(fluss: FlussClient) -> Iterator[TablePath]:
-    """A table made by another client, due after 200 ms."""
-    path = TablePath("fluss", "made_by_others")
+    """A table made by another client, due after 200 ms. Its lake table stays when it is dropped."""
+    path = TablePath("fluss", f"made_by_others_{next(NUMBERS)}")
     fluss.call(create_table(path, descriptor(primary_key=False, freshness="200ms")))
     yield path
     fluss.call(drop_table(path))

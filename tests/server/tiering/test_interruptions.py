@@ -225,7 +225,7 @@ def test_rounds_that_a_second_cancellation_ends_have_the_first_reason_too(manage
     token = managers.acquire("X", 1000, {}).attempt_token
     for table in tables:
         managers.claim(table, "X", token)
-    assert len(managers.tiering.cancel("X", token, "the disk is full", at_once=1) or ()) == 1
+    assert len(managers.tiering.cancel("X", token, "the disk is full", limit=1) or ()) == 1
     assert len(managers.tiering.cancel("X", token, "task submit failed") or ()) == 1
     assert {managers.status(table).last_error for table in tables} == {"the disk is full"}
 

@@ -148,11 +148,11 @@ def test_a_round_calls_an_unavailable_server_again_until_it_is_told_to_stop(serv
     call, left = TieringClient._call, [3]
     stopped = threading.Event()
 
-    def flaky(self, each):
+    def flaky(self, *arguments):
         left[0] -= 1
         if left[0] >= 0:
             raise FlussTieringError(ErrorCode.UNAVAILABLE, "away")
-        return call(self, each)
+        return call(self, *arguments)
 
     monkeypatch.setattr(TieringClient, "_call", flaky)
     with RetryingClient(server.target, stopped=stopped) as client:
