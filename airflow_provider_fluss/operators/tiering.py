@@ -58,7 +58,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         max_round_duration: How long a round may read, as a timedelta, as a text such as `10min`, or `freshness` for the
             table's own freshness. The table is then Pending again at once. (templated)
         skip_missing_log: Whether to go on if a part of a log was deleted before it was tiered. (templated)
-        table_concurrency: How many tables are tiered at the same time. The default is 4. (templated)
+        table_concurrency: How many tables are tiered at the same time. The default is 8. (templated)
         worker_buffer_bytes: How much of the changes of a primary-key table a Spark task holds in memory, as a number of
             bytes or a text such as `64mb`. (templated)
         conn_id: The Spark connection. (templated)

@@ -49,7 +49,7 @@ GIVEN = {
     "max_round_bytes": (1000, "2kb"),
     "max_round_duration": (timedelta(minutes=3), "freshness"),
     "skip_missing_log": (True, "true"),
-    "table_concurrency": (8, "9"),
+    "table_concurrency": (6, "9"),
     "worker_buffer_bytes": (1 << 20, "2 mb"),
 }
 """An argument -> a value of it, and what a template may render."""
@@ -58,7 +58,7 @@ GIVEN = {
 @pytest.mark.parametrize(
     ("which", "expected"),
     [
-        (0, (90.0, 1000, "180000ms", 8, 1 << 20)),
+        (0, (90.0, 1000, "180000ms", 6, 1 << 20)),
         (1, (7.5, 2048, "freshness", 9, 2 << 20)),
     ],
 )
