@@ -31,17 +31,20 @@ PACKAGES: Final = {
 }
 
 
+def isolated() -> list[str]:
+    """Return how to start Python with the compiler, which needs an older protobuf than this environment has."""
+    uv = str(Path(sys.executable).with_name("uv"))
+    own = ["--no-project", "--isolated", "--python", sys.executable]
+    return [uv, "run", "--quiet", *own, "--with", COMPILER, "python"]
+
+
 def generate(into: Path, package: str) -> dict[str, str]:
     """Run protoc for a package in a scratch folder, and return the text of each file with rewritten imports."""
     files = sorted(str(p.relative_to(PROTOS)) for p in PROTOS.glob(f"fluss_tiering/{package}/*.proto"))
     arguments = [f"-I{PROTOS}", f"--python_out={into}", f"--mypy_out=quiet:{into}"]
     if package == "v1":
         arguments += [f"--grpc_python_out={into}", f"--mypy_grpc_out=quiet:{into}"]
-    # It needs an older protobuf than this environment has, so that it runs in one of its own.
-    uv = Path(sys.executable).with_name("uv")
-    isolated = [str(uv), "run", "--quiet", "--no-project", "--isolated", "--python", sys.executable, "--with", COMPILER]
-    command = [*isolated, "python", "-m", "grpc_tools.protoc", *arguments, *files]
-    if subprocess.run(command, check=False).returncode != 0:
+    if subprocess.run([*isolated(), "-m", "grpc_tools.protoc", *arguments, *files], check=False).returncode != 0:
         sys.exit("error: protoc failed; its output above says why")
     texts = {"__init__.py": PACKAGES[package]}
     name = package.replace("/", r"\.")
@@ -71,6 +74,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail if the stubs differ from the protos")
     check = parser.parse_args().check
+    if subprocess.run([*isolated(), "-c", "import grpc_tools"], check=False).returncode != 0:
+        if not check:
+            sys.exit(f"error: {COMPILER} cannot be had: see above")
+        sys.stderr.write(f"The stubs are not compared with the protos, since {COMPILER} cannot be had.\n")
+        return
     for package in PACKAGES:
         with tempfile.TemporaryDirectory() as scratch:
             texts = generate(Path(scratch), package)
