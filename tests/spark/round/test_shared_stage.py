@@ -15,6 +15,7 @@ from engine_support import table_info
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import Claim
+from fluss_tiering.spark.round import shared_stage
 from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.pieces import PieceWork, StageJob
 from fluss_tiering.spark.round.plan import LogPiece
@@ -120,6 +121,18 @@ def test_a_round_that_is_lost_leaves_the_others_behind() -> None:
     jobs.let_go.set()
     assert rows(futures) == [[0, 0], [2, 2]]
     assert jobs.together == []
+
+
+def test_a_stage_that_does_not_end_holds_up_the_others_only_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Jobs()
+    first, *others = jobs.start_behind_table_0(job_of(1), job_of(2))
+    monkeypatch.setattr(shared_stage, "_MAX_SHARED_S", 0.0)
+    later = jobs.start(job_of(3))
+    assert rows([later]) == [[3, 3]], "it waited for no longer than the limit"
+    assert rows([*others, jobs.start(job_of(4))]) == [[1, 1], [2, 2], [4, 4]]
+    assert not first.done()
+    jobs.let_go.set()
+    assert rows([first]) == [[0, 0]]
 
 
 def test_each_stage_of_a_shared_job_gets_its_results_or_none(monkeypatch: pytest.MonkeyPatch) -> None:

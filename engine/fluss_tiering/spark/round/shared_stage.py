@@ -27,7 +27,7 @@ from fluss_tiering.spark.round.stage import POOL_PROPERTY, Job, cancel_stage, fa
 from fluss_tiering.spark.runtime import SYSTEM, Event, Runtime
 
 _MAX_SHARED_S: Final = 60.0
-"""A shared job that takes longer is cancelled: one of its tables may wait for a source that does not answer."""
+"""A shared job that takes longer is cancelled, and no stage waits longer for a job to end: a source may not answer."""
 _LOOK_S: Final = 0.5
 """How often a round that waits for a shared job looks whether it may go on."""
 _SMALL_BYTES: Final = 4 << 20
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 Results = list[PieceResult]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """A stage that waits for a shared job.
 
@@ -92,7 +92,7 @@ class SharedStages:
             guard.check()
             if results is not None:
                 return results
-            logger.info("the stage of %s runs again, in a Spark job of its own", job.table.path)
+            logger.info("the stage of %s runs in a Spark job of its own", job.table.path)
             self._apart.add(table_id)
         results = self._alone(spark, job, group, guard)
         self._apart.discard(table_id)
@@ -106,11 +106,18 @@ class SharedStages:
             else:
                 self._busy = True
                 mine.woken.set()
+        deadline = self._runtime.monotonic() + _MAX_SHARED_S
         try:
             while not mine.woken.wait(_LOOK_S):
                 guard.check()
+                if self._runtime.monotonic() >= deadline and self._withdraw(mine):
+                    # A job of one stage has no limit. Nobody else waits for it either.
+                    self._hand_over(())
+                    return None
         except BaseException:
-            self._leave(mine)
+            if not self._withdraw(mine) and mine.woken.is_set() and not mine.ended:
+                # It was just told to run the next job.
+                self._hand_over(())
             raise
         if mine.ended:
             return mine.results
@@ -130,24 +137,24 @@ class SharedStages:
             each.results = results
         return stages[0].results
 
-    def _leave(self, mine: _Waiting) -> None:
-        """Let a stage wait no longer. If it was just told to run the next job, another one is."""
+    def _withdraw(self, mine: _Waiting) -> bool:
+        """Let a stage wait no longer, and return whether it did; not if it has its part in a job by now."""
         with self._lock:
-            if mine in self._waiting:
+            waits = mine in self._waiting
+            if waits:
                 self._waiting.remove(mine)
-                return
-        if mine.woken.is_set() and not mine.ended:
-            self._hand_over(())
+            return waits
 
     def _hand_over(self, ended: Sequence[_Waiting]) -> None:
         with self._lock:
             follower = self._waiting.pop(0) if self._waiting else None
             self._busy = follower is not None
+            if follower is not None:
+                # Whoever finds that a stage waits no longer must also find that it was woken.
+                follower.woken.set()
         for each in ended:
             each.ended = True
             each.woken.set()
-        if follower is not None:
-            follower.woken.set()
 
 
 def run_together(spark: SparkSession, jobs: Sequence[StageJob], tasks: int) -> list[Results | None]:
