@@ -20,7 +20,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from fluss_tiering.cli import health, history, leases, put, scan, spark_setup, status, tables
+from fluss_tiering.cli import demo, health, history, leases, put, scan, spark_setup, status, tables
 from fluss_tiering.cli.common import command, extras, output, security
 from fluss_tiering.cli.lake import clean, lake_conf, maintain, maintenance, tier, verify
 from fluss_tiering.cli.server import serve, token
@@ -77,6 +77,7 @@ def _add_group(name: str, group: typer.Typer) -> None:
     app.add_typer(group, name=name, short_help=group.info.help)
 
 
+_add("demo", demo.demo)
 _add("serve", serve.serve)
 _add("health", health.health)
 _add("adopt", serve.adopt)

@@ -15,6 +15,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 
 EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
+    "demo": ("fluss-tiering demo", "fluss-tiering demo --keep"),
     "serve": (
         "fluss-tiering serve --data-dir ~/fluss-tiering-data",
         "fluss-tiering serve --fluss coordinator:9123",
@@ -59,11 +60,11 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "token create": ("fluss-tiering token create anna --role 'tierer=shop.*' --file tokens.json",),
 }
-"""The lines examples_of each example, by the names examples_of the command."""
+"""The lines of each example, by the name of the command."""
 
 
 def examples_of(command_path: str) -> Sequence[str]:
-    """Return the examples examples_of a command, such as `fluss-tiering tables create`; none if it has none."""
+    """Return the examples of a command, such as `fluss-tiering tables create`; none if it has none."""
     return EXAMPLES.get(command_path.partition(" ")[2], ())
 
 

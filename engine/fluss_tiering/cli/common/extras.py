@@ -29,11 +29,13 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
         "structlog",
     },
     "postgres": frozenset({"psycopg"}),
+    "demo": frozenset({"duckdb", "duckdb_extension_avro", "duckdb_extension_iceberg"}),
 }
 """The modules that each extra brings, as far as this package imports them."""
 
 _EXTRA_OF_COMMAND: Final[Mapping[str, str]] = {
     "adopt": "server",
+    "demo": "demo",
     "health": "server",
     "serve": "server",
     "put": "rows",

@@ -1,0 +1,43 @@
+"""`fluss-tiering demo`: what a newcomer runs first."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fluss_tiering.client import TieringClient
+from fluss_tiering.model.errors import FlussTieringError
+
+COMMAND = [str(Path(sys.executable).with_name("fluss-tiering")), "demo"]
+
+
+@pytest.mark.system
+def test_the_demo_tiers_twice_finds_all_rows_and_leaves_no_server(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    ended = subprocess.run(COMMAND, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    rounds = re.findall(r"(First|Second) round: ([\d,]+) changes", ended.stdout)
+    assert rounds == [("First", "1,000"), ("Second", "350")]
+    assert "Every order is in the lake, once." in ended.stdout
+    places = dict(re.findall(r"^(.+):\s+(/.*)$", ended.stdout, re.MULTILINE))
+    assert all(Path(place).exists() for place in places.values())
+    assert list(Path(places["Iceberg table"]).glob("**/*.parquet"))
+    address = re.search(r"(127\.0\.0\.1:\d+)", Path(places["Server's log"]).read_text())[1]
+    with pytest.raises(FlussTieringError, match=r"cannot be reached|did not answer"), TieringClient(address) as client:
+        client.describe_storage()
+
+
+@pytest.mark.system
+def test_a_port_that_is_used_is_told_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        ended = subprocess.run([*COMMAND, "--port", str(port)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"error: port {port} cannot be used")
+    assert not list(tmp_path.iterdir())
