@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from spark_support import Tiering, driver_environment
@@ -21,6 +21,8 @@ KILLED_AT = [(when, step) for step in ("prepare", "lake", "register") for when i
 """The steps at which a faulty driver may be killed."""
 COMMITTED = [("after", "lake"), ("before", "register"), ("after", "register")]
 """The steps after the lake's commit, which decides whether the round counts."""
+SHARPEST = ("after", "lake")
+"""The step between the two commits: the lake has the snapshot, but nobody knows it."""
 
 _FAULTY_DRIVER = Path(__file__).with_name("faulty_driver.py")
 
@@ -50,6 +52,15 @@ def start(*command: str) -> subprocess.Popen[str]:
 def start_faulty(fault: str, when: str, step: str, marker: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start a driver with a fault at a step of its commit. The file `marker` exists after the fault."""
     return start(str(_FAULTY_DRIVER), fault, when, step, str(marker), *arguments)
+
+
+def kill_a_driver(
+    tiering: Tiering, lease: AcquiredLease, tables: Sequence[TableInfo], at: tuple[str, str], marker: Path
+) -> None:
+    """Run a driver that is killed at a step of its commit."""
+    code, output = end(start_faulty("kill", *at, marker, *driver_arguments(tiering, lease, *tables)))
+    assert code == -signal.SIGKILL, output
+    assert marker.exists()
 
 
 def end(driver: subprocess.Popen[str]) -> tuple[int, str]:

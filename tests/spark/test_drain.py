@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from held_writer import HeldStage
 from spark_support import Tiering, in_background, named
 
 from fluss_tiering.cli.main import main
@@ -53,6 +54,25 @@ def test_a_bad_table_of_a_drain_touches_no_other(tiering: Tiering, monkeypatch):
     assert results[good.path].error is None
     assert state(tiering, bad) is TieringState.FAILED
     assert application.exit_code(list(results.values()), outcome_in_status=False) == 1
+
+
+def test_a_drain_hears_of_a_cancelled_round(tiering: Tiering, tmp_path, monkeypatch):  # D66
+    table = due_table(tiering)
+    tiering.write(table, named(range(3), "row"))
+    wait_until(lambda: state(tiering, table) is TieringState.PENDING)
+    held = HeldStage(tmp_path, monkeypatch)
+    draining = in_background(tiering, table, drain=True)
+    held.wait()
+    (began,) = tiering.rounds(table)
+    tiering.client.cancel_tiering(began.lease_id, None, "no longer wanted")
+    results = draining.result(60)
+    held.go()
+
+    (result,) = results
+    assert "no longer wanted" in result.error  # alone, or with the refusal of the next heartbeat
+    assert application.exit_code(results, outcome_in_status=True) == application.EXIT_INTERRUPTED
+    (ended,) = tiering.rounds(table)
+    assert (ended.tiering_epoch, ended.interrupted, ended.error) == (began.tiering_epoch, True, "no longer wanted")
 
 
 def test_a_table_that_another_driver_holds_is_no_concern_of_a_drain(tiering: Tiering):

@@ -94,7 +94,7 @@ except FlussTieringError as error:
 """
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["in a job", "in the lake"])

@@ -28,6 +28,10 @@ pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 HELD_DRIVER = str(Path(__file__).with_name("held_driver.py"))
 LEASE_MS = 600_000
+OPTIONS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=128m", "-Xms64m"]
+"""What an application starts its own JVM with."""
+OTHER_ENDS = [(signal.SIGKILL, True), (signal.SIGTERM, False), (signal.SIGTERM, True)]
+"""The ends of a JVM, which the command or `spark-submit` has started, that are no kill of the command's own JVM."""
 
 
 class HeldRound:
@@ -126,13 +130,19 @@ def failures(round_: HeldRound) -> int:
     return status.consecutive_failures
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("submitted", [False, True], ids=["by the command", "by spark-submit"])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("how", "submitted"),
+    [
+        (signal.SIGKILL, False),
+        *(pytest.param(how, submitted, marks=pytest.mark.long) for how, submitted in OTHER_ENDS),
+    ],
+)
 def test_the_end_of_the_jvm_interrupts_the_round(  # D64
     held: Callable[..., HeldRound], how: signal.Signals, submitted: bool
 ) -> None:
     running = held(submitted=submitted)
+    if not submitted:
+        assert [option for option in running.jvm().cmdline() if option in OPTIONS] == OPTIONS
     running.jvm().send_signal(how)
     code, ended = running.end()
     assert code != 0
@@ -177,12 +187,3 @@ def test_a_cancelled_application_ends_without_a_heartbeat(  # D63, D66
     assert (outcome.cancelled_reason, [each.error for each in outcome.rounds]) == (reason, [reason])
     assert reason in running.told()
     assert failures(running) == 0
-
-
-def test_a_drain_hears_of_a_cancelled_round_too(held: Callable[..., HeldRound]) -> None:  # D66
-    running = held(drains=True)
-    (began,) = running.client.list_tiering_rounds(running.table.path)
-    running.client.cancel_tiering(began.lease_id, None, "no longer wanted")
-    code, ended = running.end()
-    assert code == EXIT_INTERRUPTED, running.told()
-    assert (ended.tiering_epoch, ended.interrupted, ended.error) == (began.tiering_epoch, True, "no longer wanted")

@@ -14,7 +14,7 @@ from fluss_tiering.client import TieringClient
 
 @pytest.mark.system
 @pytest.mark.slow
-@pytest.mark.parametrize("with_state", [True, False])
+@pytest.mark.parametrize("with_state", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_rounds_of_tables_that_are_older_than_their_lake_are_refused(
     spark: SparkSession, tmp_path: Path, with_state: bool
 ) -> None:

@@ -121,7 +121,7 @@ class Application:
         }
         return RoundServices(**{**known, **settings})
 
-    def run(self, table: TableInfo, **settings: Any) -> TableResult:
+    def run(self, table: TableInfo, *, claim_timeout_s: float = 5, **settings: Any) -> TableResult:
         """Run a round, whatever becomes of it."""
         self.told = replace(Told())
         self.jobs.clear()
@@ -137,7 +137,7 @@ class Application:
                 lease,
                 keepalive=keepalive,
                 releaser=releaser,
-                claim_timeout_s=5,
+                claim_timeout_s=claim_timeout_s,
                 driver="test",
                 stopped=self.stopped,
                 spark_ended=lambda: self.spark_ended,

@@ -5,7 +5,6 @@ One driver tiers a log table and a primary-key table. This process tiers them ne
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +14,11 @@ import pytest
 from driver_support import (
     COMMITTED,
     KILLED_AT,
+    SHARPEST,
     commit_count,
     driver_arguments,
-    end,
     kill,
+    kill_a_driver,
     let_go,
     start_faulty,
     wait_for_driver,
@@ -40,9 +40,6 @@ from waiting import wait_until
 FIRST = named(range(10), "first")
 SECOND = named(range(5, 15), "second")
 LATER = named(range(12, 20), "later")
-
-SHARPEST = ("after", "lake")
-"""The step between the two commits: the lake has the snapshot, but nobody knows it."""
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +108,6 @@ def assert_every_row_once(cluster: Tiering, fluss: FlussClient, tables: TwoTable
         assert known(fluss, table) == LakeSnapshot(table.table_id, newest, cluster.log_ends(table))
 
 
-def kill_a_driver(cluster: Tiering, tables: TwoTables, at: tuple[str, str], marker: Path) -> None:
-    code, output = end(start_faulty("kill", *at, marker, *driver_arguments(cluster, tables.lease, *tables.each)))
-    assert code == -signal.SIGKILL, output
-    assert marker.exists()
-
-
 @pytest.mark.long
 @pytest.mark.system
 @pytest.mark.parametrize(("when", "step"), KILLED_AT)
@@ -124,7 +115,7 @@ def test_a_driver_killed_at_any_step_of_the_commit_leaves_every_row_once(
     cluster: Tiering, fluss: FlussClient, tmp_path: Path, when: str, step: str
 ) -> None:
     with two_tables(cluster, f"killed {when} {step}") as tables:
-        kill_a_driver(cluster, tables, (when, step), tmp_path / "killed")
+        kill_a_driver(cluster, tables.lease, tables.each, (when, step), tmp_path / "killed")
         for table in tables.each:
             assert commit_count(cluster, table) == (1 if (when, step) in COMMITTED else 0)
             assert (known(fluss, table) is not None) == ((when, step) == ("after", "register"))
@@ -152,7 +143,7 @@ def test_the_tables_of_a_killed_driver_are_tiered_by_another_one_once_it_was_mis
         served(fluss_cluster.bootstrap, tmp_path / "server", spark, **settings) as cluster,
         two_tables(cluster, "killed and missed") as tables,
     ):
-        kill_a_driver(cluster, tables, SHARPEST, tmp_path / "killed")
+        kill_a_driver(cluster, tables.lease, tables.each, SHARPEST, tmp_path / "killed")
         write_later(cluster, tables)
 
         results = cluster.tier_all(*tables.each, claim_timeout_s=120)
@@ -166,6 +157,7 @@ def test_the_tables_of_a_killed_driver_are_tiered_by_another_one_once_it_was_mis
 
 
 # S5, S22, L18
+@pytest.mark.long
 @pytest.mark.system
 def test_a_stopped_driver_whose_successor_finished_changes_nothing(
     cluster: Tiering, fluss: FlussClient, tmp_path: Path

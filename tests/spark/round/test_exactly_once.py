@@ -1,6 +1,7 @@
 """Exactly once, whatever happens to the driver and its tasks: killed at each step of the commit, or stopped.
 
-Each driver is a process group of its own: the Python driver, Spark's JVM and its workers.
+A driver that is killed is a process group of its own: the Python driver, Spark's JVM and its workers. This process
+tiers the tables next.
 """
 
 from __future__ import annotations
@@ -11,19 +12,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from driver_support import (
     COMMITTED,
     KILLED_AT,
+    SHARPEST,
     commit_count,
     driver_arguments,
-    end,
     kill,
+    kill_a_driver,
     let_go,
-    start,
     start_faulty,
     wait_for_driver,
 )
@@ -33,17 +33,9 @@ from spark_support import Tiering, named
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
-from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.application import EXIT_INTERRUPTED, EXIT_TABLE_FAILED
-from fluss_tiering.spark.submit import APPLICATION
-from needs import needs
 from waiting import WAIT_S, wait_until
-
-# The drivers are started in a fixture, whose time counts as that of the first test.
-pytestmark = pytest.mark.timeout(600)
-
-KINDS = ["log table", "primary-key table"]
 
 KILLED = named(range(10), "first")
 CHANGED = named(range(5, 15), "second")
@@ -55,72 +47,34 @@ def lake(lake_target: str, spark) -> Iterator[Tiering]:
         yield Tiering(client, spark, lake_target)
 
 
-def two_tables(lake: Tiering) -> dict[str, TableInfo]:
-    """Return a table of each kind. The primary-key table has a snapshot, and a log after it."""
-    tables = {"log table": lake.table(primary_key=False, num_buckets=2), "primary-key table": lake.table(num_buckets=2)}
-    for table in tables.values():
+@pytest.mark.system
+@pytest.mark.parametrize("at", [pytest.param(at, marks=() if at == SHARPEST else pytest.mark.long) for at in KILLED_AT])
+def test_a_driver_killed_at_any_step_of_the_commit_leaves_every_row_once(lake: Tiering, tmp_path, at: tuple[str, str]):
+    log, keyed = lake.table(primary_key=False, num_buckets=2), lake.table(num_buckets=2)
+    for table in (log, keyed):
         lake.write(table, KILLED)
-    lake.client.take_kv_snapshots([tables["primary-key table"].path])
-    for table in tables.values():
+    lake.client.take_kv_snapshots([keyed.path])
+    for table in (log, keyed):
         lake.write(table, CHANGED)
-    return tables
+    lease = lease_latest_snapshots(lake.client, f"killed {at}", [log.path, keyed.path], 600_000)
+    kill_a_driver(lake, lease, (log, keyed), at, tmp_path / "killed")
+    for table in (log, keyed):
+        assert commit_count(lake, table) == (1 if at in COMMITTED else 0)
 
+    results = lake.tier_all(log, keyed, lease_id=lease.lease_id, attempt_token=lease.attempt_token)
 
-def expected_rows(kind: str) -> list[tuple[int, str]]:
-    if kind == "log table":
-        return sorted([*KILLED.items(), *CHANGED.items()])
-    return sorted({**KILLED, **CHANGED}.items())
-
-
-@dataclass(frozen=True)
-class Killed:
-    """What a killed driver left, and the state after the round was started again."""
-
-    tables: dict[str, TableInfo]
-    in_lake_before: dict[str, int]
-
-
-@pytest.fixture(scope="module")
-@needs("system")
-def killed(lake: Tiering, tmp_path_factory) -> dict[tuple[str, str], Killed]:
-    """Kill drivers at every step, two at a time. Then one new process starts all their rounds again."""
-    folder = tmp_path_factory.mktemp("killed")
-    tables = {at: two_tables(lake) for at in KILLED_AT}
-    every = [table for each in tables.values() for table in each.values()]
-    lease = lease_latest_snapshots(lake.client, "killed drivers", [table.path for table in every], 600_000)
-    for pair in zip(KILLED_AT[::2], KILLED_AT[1::2], strict=True):
-        drivers = {
-            at: start_faulty("kill", *at, folder / "-".join(at), *driver_arguments(lake, lease, *tables[at].values()))
-            for at in pair
-        }
-        for at, driver in drivers.items():
-            code, output = end(driver)
-            assert code == -signal.SIGKILL, output
-            assert (folder / "-".join(at)).exists()
-    before = {at: {kind: commit_count(lake, table) for kind, table in each.items()} for at, each in tables.items()}
-    code, output = end(start(str(APPLICATION), *driver_arguments(lake, lease, *every)))
-    assert code == 0, output
-    return {at: Killed(tables[at], before[at]) for at in KILLED_AT}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("when", "step"), KILLED_AT)
-def test_a_driver_killed_at_any_step_of_the_commit_leaves_every_row_once(lake: Tiering, killed, when, step, kind):
-    left = killed[when, step]
-    table = left.tables[kind]
-
-    assert lake.lake_rows(table) == expected_rows(kind)
-    files = lake.files(table)
-    assert len(files) == len(set(files))
-    # What was committed is registered, never committed again.
-    assert left.in_lake_before[kind] == (1 if (when, step) in COMMITTED else 0)
-    assert commit_count(lake, table) == 1
-    registered = lake.client.lake_snapshot(table.path)
-    assert registered.snapshot_id == lake.snapshots(table)[-1].snapshot_id
-    assert registered.log_end_offsets == lake.log_ends(table)
-    newest, *older = lake.rounds(table)
-    assert newest.state is TieringState.TIERED
-    assert [each.state for each in older] == [TieringState.FAILED]
+    assert [result.error for result in results] == [None, None]
+    assert lake.lake_rows(log) == sorted([*KILLED.items(), *CHANGED.items()])
+    assert lake.lake_rows(keyed) == sorted({**KILLED, **CHANGED}.items())
+    for table in (log, keyed):
+        files = lake.files(table)
+        assert len(files) == len(set(files))
+        # What was committed is registered, never committed again.
+        assert commit_count(lake, table) == 1
+        registered = lake.client.lake_snapshot(table.path)
+        assert registered.snapshot_id == lake.snapshots(table)[-1].snapshot_id
+        assert registered.log_end_offsets == lake.log_ends(table)
+        assert [each.state for each in lake.rounds(table)] == [TieringState.TIERED, TieringState.FAILED]
 
 
 # S5, S22, L18, regression: Fluss #2648
@@ -169,7 +123,7 @@ def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, 
         assert not successor.failed
     lake.write(table, CHANGED)
     lake.tier(table)
-    assert lake.lake_rows(table) == expected_rows("primary-key table")
+    assert lake.lake_rows(table) == sorted({**KILLED, **CHANGED}.items())
     assert set(lake.files(table)) == set(lake.files_on_disk(table))
 
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
+import grpc
 import pytest
 from plain_rounds import Application, named
 from py4j.protocol import Py4JNetworkError
 
+from fault_proxy import FaultProxy, refused
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
+from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
 from fluss_tiering.spark.application import exit_code
 from fluss_tiering.spark.round import round as round_module
 from fluss_tiering.spark.round.commit import missing_lake_table
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.pieces import StageJob
+from fluss_tiering.spark.round.plan import RoundPlan
 from fluss_tiering.spark.round.result import PieceResult, TableResult
 
 GONE = FlussTieringError(ErrorCode.FENCED_TIERING_EPOCH, "superseded")
@@ -120,17 +123,100 @@ def test_a_round_that_is_lost_leaves_no_files(application: Application, monkeypa
     assert application.cancelled == [application.jobs[0][1]], "the stage is cancelled once"
 
 
+# S5, L18: fenced between prepare and the lake's commit
 def test_a_round_that_another_one_replaced_is_refused_before_the_lake_changes(application: Application, monkeypatch):
     table = application.table(key=False)
     application.write(table, named(range(4), "row"))
+    prepare = TieringClient.prepare_lake_snapshot
 
-    def superseded(*_: object) -> str:
-        raise GONE
+    def superseded(client: TieringClient, *arguments: Any) -> str:
+        (running,) = client.list_tiering_rounds(table.path)
+        client.claim_tables([table.path], running.lease_id, running.attempt_token, "somebody else")
+        return prepare(client, *arguments)
 
     monkeypatch.setattr(TieringClient, "prepare_lake_snapshot", superseded)
-    assert application.fail(table) == "superseded"
+    result = application.run(table)
+    assert "is not its present one" in str(result.error)
     assert application.lake.files_on_disk() == set()
     assert application.lake.tables[str(table.path)] == []
+
+
+# S10: planning error
+def test_a_round_that_cannot_be_planned_says_why(application: Application, monkeypatch):
+    table = application.table(key=False)
+    application.write(table, named(range(10), "row"))
+    application.tier(table)
+    planned = round_module.plan_round
+
+    def shifted(*, tiered: dict[TableBucket, int], **rest: Any) -> RoundPlan:
+        """Plan as after the storage was put back from an old backup."""
+        return planned(tiered={bucket: end + 1000 for bucket, end in tiered.items()}, **rest)
+
+    monkeypatch.setattr(round_module, "plan_round", shifted)
+    error = application.fail(table)
+    assert "the lake holds its log up to offset 1010, but it ends at 10" in error
+    (status,) = application.client.list_tiering_statuses(table.path)
+    assert status.last_error == error
+
+
+# Fluss #4452: a split that is throttled, and one whose stream breaks, are tried again with back-off
+# More often than Spark tries a task, and gRPC a call.
+@pytest.mark.parametrize(
+    ("status", "times"),
+    [
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, 3),
+        pytest.param(grpc.StatusCode.UNAVAILABLE, 11, marks=[pytest.mark.slow, pytest.mark.long]),
+    ],
+)
+def test_a_throttled_split_does_not_fail_its_round(application: Application, status: grpc.StatusCode, times: int):
+    elsewhere = replace(application.client.describe_storage(), data_dir="")
+    log, keyed = application.table(key=False), application.table()
+    for table in (log, keyed):
+        application.write(table, named(range(10), "row"))
+    application.client.take_kv_snapshots([keyed.path])
+    application.write(keyed, named(range(5, 15), "more"))
+    with FaultProxy(application.target) as proxy:
+        for method in ("FetchLog", "FetchKvSnapshot"):
+            proxy.faults[method] = refused(status, "too many requests", times=times)
+        for table in (log, keyed):
+            application.tier(table, storage=elsewhere, target=proxy.target)
+        assert proxy.calls["FetchLog"] > times
+        assert proxy.calls["FetchKvSnapshot"] > times
+    assert application.rows(log) == sorted(named(range(10), "row").items())
+    assert application.rows(keyed) == sorted((named(range(10), "row") | named(range(5, 15), "more")).items())
+
+
+# S22
+def test_a_table_that_another_round_holds_is_waited_for_and_then_named(application: Application):
+    table = application.table()
+    (claim,) = application.client.claim_tables([table.path], "somebody else's", None, "their driver")
+    assert isinstance(claim, Claim)
+
+    result = application.run(table, claim_timeout_s=0)
+
+    for part in ("is being tiered", "their driver", "waited 0 s"):
+        assert part in str(result.error)
+    # Nobody could read this failure from the table's status, so the exit code has to tell.
+    assert not result.recorded
+    assert exit_code([result], outcome_in_status=True) == 1
+    assert application.client.list_tiering_rounds(table.path)[0].tiering_epoch == claim.tiering_epoch
+
+
+# S11
+def test_secrets_stay_out_of_what_is_logged_and_recorded(application: Application, caplog):
+    table = application.table(key=False)
+    application.write(table, named(range(4), "row"))
+
+    def fail(*_: object) -> None:
+        raise FlussTieringError(ErrorCode.STORAGE, "could not open jdbc:postgresql://db/lake?user=me&password=hunter2")
+
+    application.on_stage = fail
+    result = application.run(table)
+    (ended,) = application.client.list_tiering_rounds(table.path)
+    for text in (str(result.error), str(ended.error)):
+        assert "could not open" in text
+        assert "hunter2" not in text
+    assert "hunter2" not in caplog.text
 
 
 # What is the table's fault, and what is not

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from plain_lake import PlainLake, PlainTable
 from plain_rounds import Application, Rows, named
 
+from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.round import lease
 from fluss_tiering.spark.round import round as round_module
 from fluss_tiering.spark.round.plan import LogPiece, PlanLimits
 
@@ -59,7 +64,7 @@ def test_the_lake_holds_the_last_row_of_each_key(application: Application):
     assert application.rows(table) == sorted(expected.items())
 
 
-def test_a_table_without_anything_new_is_not_committed(application: Application):
+def test_a_table_without_anything_new_is_not_committed(application: Application):  # S21, Fluss #4372
     table = application.table()
     application.write(table, named(range(3), "row"))
     first = application.tier(table)
@@ -90,6 +95,7 @@ def test_a_later_piece_of_a_bucket_replaces_the_rows_of_an_earlier_one(applicati
     assert dict(application.rows(table)) == {1: "version 5", **{10 + number: "other" for number in range(6)}}
 
 
+# S21, regression: Fluss #3892
 def test_a_commit_of_a_round_that_reads_nothing_moves_its_offsets(application: Application):
     table = application.table(num_buckets=2)
     application.write(table, named(range(6), "row"))
@@ -251,6 +257,7 @@ def test_the_plan_and_the_jobs_go_by_the_same_number_of_cores(application: Appli
     assert list(answers) == [1], "executors that come in mid-round do not change it"
 
 
+# D52: the driver receives the results of a bounded number of pieces at once
 def test_files_are_named_by_their_round_and_no_two_pieces_share_a_name(application: Application, monkeypatch):
     monkeypatch.setattr(round_module, "_MAX_PIECES_IN_JOB", 2)
     table = application.table(num_buckets=5)
@@ -268,7 +275,75 @@ def test_files_are_named_by_their_round_and_no_two_pieces_share_a_name(applicati
     assert {file.packed for file in application.lake.tables[str(table.path)][-1].files} == {b"packed"}
 
 
+# What it reads, and when it lets go
+
+
+def test_workers_that_cannot_open_the_storage_s_files_read_through_the_server(application: Application):
+    elsewhere = replace(application.client.describe_storage(), data_dir="")
+    for key in (True, False):
+        table = application.table(key=key, num_buckets=2)
+        application.write(table, named(range(20), "first"))
+        application.client.take_kv_snapshots([table.path]) if key else None
+        application.write(table, named(range(20, 30), "second"))
+        application.tier(table, storage=elsewhere)
+        assert application.rows(table) == sorted((named(range(20), "first") | named(range(20, 30), "second")).items())
+
+
+def test_rows_that_arrive_while_the_driver_leases_are_not_lost(application: Application, monkeypatch):
+    table = application.table()
+    lease_latest, leased = lease.lease_latest_snapshots, []
+
+    def lease_later(*arguments: Any) -> Any:
+        """Let rows arrive after the lease of the application, and before that of the round."""
+        leased.append(arguments)
+        if len(leased) == 2:
+            application.write(table, named(range(4, 8), "row"))
+            application.client.take_kv_snapshots([table.path])
+        acquired = lease_latest(*arguments)
+        if len(leased) == 1:
+            application.write(table, named(range(4), "row"))
+        return acquired
+
+    monkeypatch.setattr(lease, "lease_latest_snapshots", lease_later)
+    application.tier(table)
+    assert len(leased) == 2
+    assert application.rows(table) == sorted(named(range(8), "row").items())
+
+
+def test_the_outcome_comes_before_the_release(application: Application, monkeypatch):  # L13
+    calls: list[str] = []
+    for name in ("heartbeat", "release_lease"):
+        called = getattr(TieringClient, name)
+
+        def record(*arguments: Any, called: Any = called, name: str = name, **named: Any) -> Any:
+            calls.append(name)
+            return called(*arguments, **named)
+
+        monkeypatch.setattr(TieringClient, name, record)
+    table = application.table()
+    application.write(table, named(range(4), "row"))
+    application.tier(table)
+    assert calls == ["heartbeat", "release_lease"]
+
+
 # Limits
+
+
+# S8
+def test_a_round_stops_at_its_bytes_and_the_rest_is_due_at_once(application: Application):
+    table = application.table(key=False, freshness="1d")
+    for start in range(0, 80, 10):
+        application.write(table, named(range(start, start + 10), "row"))
+    (bucket,) = application.client.list_buckets([table.path])[table.path]
+
+    first = application.tier(table, limits=PlanLimits(round_bytes=bucket.log_size_bytes // 2))
+
+    assert not first.complete
+    assert application.rows(table) == sorted(named(range(40), "row").items())
+    (status,) = application.client.list_tiering_statuses(table.path)
+    assert status.state is TieringState.PENDING
+    assert application.tier(table).complete
+    assert application.rows(table) == sorted(named(range(80), "row").items())
 
 
 def test_a_round_stops_when_its_time_is_over_and_the_next_one_goes_on(application: Application):

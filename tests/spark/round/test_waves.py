@@ -5,16 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spark_support import Tiering, named, replace_stage
+from plain_rounds import Application, named
 
-from fluss_tiering.client import TieringClient
-from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.spark import application
 from fluss_tiering.spark.round.plan import LogPiece, PlanLimits, RoundPlan, SnapshotPiece, plan_round
-from fluss_tiering.spark.round.stage import run_stage
 from fluss_tiering.spark.round.waves import after, time_limit_s, waves
 
 
@@ -116,97 +112,83 @@ def test_the_application_s_limit_counts_before_the_table_s(properties, option, e
 
 
 # S26
-def test_a_table_whose_limit_is_no_duration_is_refused_when_it_is_made(tiering: Tiering):
+def test_a_table_whose_limit_is_no_duration_is_refused_when_it_is_made(application: Application):
     with pytest.raises(FlussTieringError, match=r"table.datalake.max-round-duration: 'soon'") as refused:
-        tiering.table(properties={"table.datalake.max-round-duration": "soon"})
+        application.table(properties={"table.datalake.max-round-duration": "soon"})
     assert refused.value.code is ErrorCode.INVALID_TABLE
 
 
-@pytest.fixture
-def small_waves(monkeypatch):
-    """Make pieces and waves so small that a few rows need many of them."""
-    monkeypatch.setattr(
-        application,
-        "PlanLimits",
-        lambda **given: PlanLimits(**given, append_piece_bytes=1, change_piece_bytes=200, wave_bytes=1),
-    )
+SMALL = PlanLimits(append_piece_bytes=1, change_piece_bytes=200, wave_bytes=1)
+"""Pieces and waves so small that a few rows need many of them."""
 
 
 # S26
-@pytest.mark.usefixtures("small_waves")
-def test_what_is_read_when_the_time_is_over_is_committed_and_the_rest_is_due_at_once(tiering: Tiering):
-    table = tiering.table(num_buckets=2, freshness="1d", properties={"table.datalake.max-round-duration": "1ms"})
-    expected = {}
+def test_what_is_read_when_the_time_is_over_is_committed_and_the_rest_is_due_at_once(application: Application):
+    limit = {"table.datalake.max-round-duration": "1s"}
+    table = application.table(num_buckets=2, freshness="1d", properties=limit)
+    expected: dict[int, str | None] = {}
     for step in range(3):
-        tiering.write(table, named(range(step, step + 20), f"first {step}"))
-        expected.update(named(range(step, step + 20), f"first {step}"))
-    tiering.client.take_kv_snapshots([table.path])
+        application.write(table, named(range(step, step + 20), f"first {step}"))
+        expected |= named(range(step, step + 20), f"first {step}")
+    application.client.take_kv_snapshots([table.path])
     from_snapshot = sorted(expected.items())
     for step in range(4):
-        tiering.write(table, named(range(step, step + 10), f"second {step}"))
-        expected.update(named(range(step, step + 10), f"second {step}"))
-    ends = tiering.log_ends(table)
+        application.write(table, named(range(step, step + 10), f"second {step}"))
+        expected |= named(range(step, step + 10), f"second {step}")
+    ends = application.ends(table)
+    application.on_stage = lambda job, guard: setattr(application, "now", application.now + 20)
 
-    first = tiering.tier(table)
+    first = application.tier(table, limits=SMALL)
 
     # Snapshots are not cut; of the log nothing was read in the first wave.
     assert not first.complete
-    assert tiering.lake_rows(table) == from_snapshot
-    (status,) = tiering.client.list_tiering_statuses(table.path)
+    assert application.rows(table) == from_snapshot
+    (status,) = application.client.list_tiering_statuses(table.path)
     assert status.state is TieringState.PENDING
-    assert tiering.rounds(table)[0].force_finished
+    assert application.client.list_tiering_rounds(table.path)[0].force_finished
     rounds = 0
-    committed = tiering.client.lake_snapshot(table.path).log_end_offsets
+    committed = committed_of(application, table)
     while committed != ends:
         before, rounds = committed, rounds + 1
-        assert tiering.tier(table).complete == (tiering.client.lake_snapshot(table.path).log_end_offsets == ends)
-        committed = tiering.client.lake_snapshot(table.path).log_end_offsets
+        complete = application.tier(table, limits=SMALL).complete
+        committed = committed_of(application, table)
+        assert complete == (committed == ends)
         assert committed != before
         assert rounds < 20
     assert rounds > 1
-    assert tiering.lake_rows(table) == sorted(expected.items())
+    assert application.rows(table) == sorted(expected.items())
+
+
+def committed_of(application: Application, table: TableInfo) -> dict[TableBucket, int]:
+    return dict(application.client.lake_snapshot(table.path).log_end_offsets)
 
 
 # S26
-@pytest.mark.usefixtures("small_waves")
-def test_a_round_within_its_time_reads_everything_in_its_waves(tiering: Tiering, monkeypatch):
-    stages = []
-
-    def counting(*args):
-        stages.append(args)
-        return run_stage(*args)
-
-    replace_stage(monkeypatch, counting)
-    table = tiering.table(primary_key=False, num_buckets=2)
+def test_a_round_within_its_time_reads_everything_in_its_waves(application: Application):
+    table = application.table(key=False, num_buckets=2)
     for step in range(3):
-        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
+        application.write(table, named(range(step * 10, step * 10 + 10), "row"))
 
-    limited = tiering.tier(table, max_round_duration="1h")
+    limited = application.tier(table, limits=SMALL, max_round_duration="1h")
 
     assert limited.complete
-    assert len(stages) > 1
-    assert tiering.lake_rows(table) == sorted(named(range(30), "row").items())
-    assert len(set(tiering.files(table))) == limited.stats.files
+    assert len(application.jobs) > 1
+    assert application.rows(table) == sorted(named(range(30), "row").items())
+    assert len(application.lake.files_on_disk()) == limited.stats.files
 
 
-@pytest.mark.usefixtures("small_waves")
-def test_a_later_wave_that_fails_leaves_no_files_of_the_earlier_ones(tiering: Tiering, monkeypatch):
-    table = tiering.table(primary_key=False, num_buckets=2)
-    tiering.write(table, named(range(30), "row"))
-    file_writer = IcebergTable.file_writer
-    calls = iter(range(100))
-    on_disk = []
+def test_a_later_wave_that_fails_leaves_no_files_of_the_earlier_ones(application: Application):
+    table = application.table(key=False, num_buckets=2)
+    application.write(table, named(range(30), "row"))
+    on_disk: list[set[str]] = []
 
-    def second_fails(lake):
-        if next(calls) == 1:
-            on_disk.extend(tiering.files_on_disk(table))
+    def second_fails(*_: object) -> None:
+        on_disk.append(application.lake.files_on_disk())
+        if len(on_disk) == 2:
             raise FlussTieringError(ErrorCode.STORAGE, "the lake is away")
-        return file_writer(lake)
 
-    monkeypatch.setattr(IcebergTable, "file_writer", second_fails)
-    (result,) = tiering.tier_all(table, max_round_duration="1h")
-
-    assert result.error == "the lake is away"
-    assert on_disk
-    assert tiering.files_on_disk(table) == []
-    assert TieringClient.lake_snapshot(tiering.client, table.path) is None
+    application.on_stage = second_fails
+    assert application.fail(table, limits=SMALL, max_round_duration="1h") == "the lake is away"
+    assert on_disk[1]
+    assert application.lake.files_on_disk() == set()
+    assert application.client.lake_snapshot(table.path) is None

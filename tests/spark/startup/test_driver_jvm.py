@@ -6,21 +6,14 @@ import os
 import subprocess
 import sys
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pyspark
 import pytest
-from driver_support import driver_arguments, end, kill, start, wait_for_driver
-from spark_support import Tiering, named
 
-from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.spark.startup.jvm import driver_jvm_conf
-from fluss_tiering.spark.submit import APPLICATION
 
 OPTIONS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=128m", "-Xms64m"]
-_LAUNCHER = "org.apache.spark.launcher.Main"
 CONF = {"spark.driver.defaultJavaOptions": " ".join(OPTIONS)}
 
 
@@ -77,30 +70,3 @@ def test_none_are_looked_for_where_pyspark_is_a_zip_file_without_a_home(tmp_path
     environment["PYSPARK_GATEWAY_PORT"] = "1"
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == f"{tmp_path}/pyspark.zip/pyspark/__init__.py {{}}\n", done.stderr
-
-
-@pytest.mark.system
-def test_an_application_starts_so(tiering: Tiering) -> None:
-    table = tiering.table()
-    tiering.write(table, named(range(5), "row"))
-    lease = lease_latest_snapshots(tiering.client, "driver-jvm", [table.path], 60_000)
-    driver = start(str(APPLICATION), *driver_arguments(tiering, lease, table))
-    try:
-        wait_for_driver(driver, lambda: java(driver.pid))
-        command = java(driver.pid)
-        code, output = end(driver)
-    finally:
-        kill(driver)
-    assert [option for option in command if option in OPTIONS] == OPTIONS
-    assert code == 0, output
-    assert tiering.lake_rows(table) == sorted(named(range(5), "row").items())
-
-
-def java(pid: int) -> list[str]:
-    """Return the command of a driver's JVM, after Spark's scripts and launcher have started it."""
-    for process in psutil.Process(pid).children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            command = process.cmdline()
-            if command and command[0].endswith("java") and _LAUNCHER not in command:
-                return command
-    return []

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from spark_support import driver_environment
 
@@ -67,11 +68,15 @@ def test_ctrl_c_is_not_taken_for_the_failure_of_a_call(spark_jars: str, tmp_path
         )
     try:
         wait_until((tmp_path / "begun").exists)
+        started = psutil.Process(process.pid).children(recursive=True)
+        assert "java" in {each.name() for each in started}
         if whole_group:
             os.killpg(process.pid, signal.SIGINT)
         else:
             process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 130
+        # D24: no JVM stays behind.
+        wait_until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in started))
     finally:
         process.kill()
     assert messages.read_text() == ""

@@ -93,7 +93,7 @@ def test_no_jvm_stays_behind_when_spark_waits_for_its_packages(
 
 @pytest.mark.system
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 def test_no_jvm_stays_behind_when_it_has_just_been_started(
     server: ServerProcess, silent_repository: SilentRepository, tmp_path: Path, number: int
 ) -> None:  # D24
@@ -104,21 +104,8 @@ def test_no_jvm_stays_behind_when_it_has_just_been_started(
 
 @pytest.mark.system
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT])
-def test_no_jvm_stays_behind_when_spark_runs(
-    server: ServerProcess, spark_jars: str, tmp_path: Path, number: int
-) -> None:  # D24
-    command = begin(driver_environment(), server.target, tmp_path)
-    jvm = wait_until(lambda: jvm_of(command))
-    # Its gateway listens once the JVM is ready.
-    wait_until(lambda: [each for each in jvm.net_connections() if each.status == psutil.CONN_LISTEN])
-    ends_with_its_jvm(command, jvm, number, tmp_path / "messages")
-
-
-@pytest.mark.system
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.sampled(1)
+@pytest.mark.long
 def test_all_processes_of_a_service_may_be_signalled_at_once(
     server: ServerProcess, spark_jars: str, tmp_path: Path, number: int
 ) -> None:
