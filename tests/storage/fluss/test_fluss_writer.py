@@ -223,38 +223,34 @@ def test_a_write_that_a_server_is_not_ready_for_is_repeated(
 
 
 @pytest.mark.system
-@pytest.mark.system
-@pytest.mark.parametrize("text", KEYS)
-def test_fluss_s_own_client_finds_the_rows_under_their_keys(
-    storage: FlussStorage, fluss_cluster: FlussCluster, text: str
-) -> None:
-    columns = (Column("id", DataType.parse(f"{text} NOT NULL")), Column("name", DataType.parse("STRING")))
-    made_from = TableDescriptor(columns=columns, primary_key=("id",), num_buckets=3)
-    table = storage.create_table(new_path(), made_from)
-    keys = KEYS[text]
-    names = [f"name-{n}" for n in range(len(keys))]
-    storage.write(table.path, WriteKind.UPSERT, pa.table([keys, names], schema=arrow_schema(columns)))
-    found = look_up(fluss_cluster, table, [{"id": key} for key in keys])
-    assert [row and row["name"] for row in found] == names
-
-
-@pytest.mark.system
-@pytest.mark.system
-def test_fluss_s_own_client_finds_rows_whose_bucket_key_is_a_part_of_the_key(
-    storage: FlussStorage, fluss_cluster: FlussCluster
-) -> None:
+def test_fluss_s_own_client_finds_the_rows_under_their_keys(storage: FlussStorage, fluss_cluster: FlussCluster) -> None:
+    name = Column("name", DataType.parse("STRING"))
+    wanted, expected = [], []
+    for text, keys in KEYS.items():
+        columns = (Column("id", DataType.parse(f"{text} NOT NULL")), name)
+        table = storage.create_table(new_path(), TableDescriptor(columns=columns, primary_key=("id",), num_buckets=3))
+        expected.append([f"name-{n}" for n in range(len(keys))])
+        rows_of = pa.table([keys, expected[-1]], schema=arrow_schema(columns))
+        storage.write(table.path, WriteKind.UPSERT, rows_of)
+        wanted.append((table, [{"id": key} for key in keys]))
+    # The bucket key may be a part of the key.
     columns = (*COLUMNS, Column("day", DataType.parse("STRING NOT NULL")))
     made_from = TableDescriptor(columns=columns, primary_key=("id", "day"), bucket_keys=("id",), num_buckets=3)
     table = storage.create_table(new_path(), made_from)
     written = pa.table([[1, 1, 2], ["a", "b", "c"], ["x", "y", "x"]], schema=arrow_schema(columns))
     storage.write(table.path, WriteKind.UPSERT, written)
-    keys = [{"id": 1, "day": "x"}, {"id": 1, "day": "y"}, {"id": 2, "day": "x"}, {"id": 2, "day": "y"}]
-    found = look_up(fluss_cluster, table, keys)
-    assert [row and row["name"] for row in found] == ["a", "b", "c", None]
+    wanted.append((table, [{"id": key, "day": day} for key in (1, 2) for day in ("x", "y")]))
+    expected.append(["a", "b", "c", None])
+
+    found = look_up(fluss_cluster, wanted)
+    for (table, _), rows_found, names in zip(wanted, found, expected, strict=True):
+        assert [row and row["name"] for row in rows_found] == names, table.descriptor.columns
 
 
-def look_up(cluster: FlussCluster, table: TableInfo, keys: list[dict]) -> list[dict | None]:
-    command = [sys.executable, str(LOOKUPS), cluster.bootstrap, str(table.path)]
+def look_up(cluster: FlussCluster, wanted: list[tuple[TableInfo, list[dict]]]) -> list[list[dict | None]]:
+    """Return the rows that Fluss's own client finds of each table under its keys."""
+    command = [sys.executable, str(LOOKUPS), cluster.bootstrap]
+    keys = [(str(table.path), keys) for table, keys in wanted]
     done = subprocess.run(command, input=pickle.dumps(keys), capture_output=True, timeout=60, check=False)
     assert done.stdout, done.stderr.decode()
     return pickle.loads(done.stdout)

@@ -171,7 +171,7 @@ def test_pyfluss_finds_the_same(storage: FlussStorage, fluss: FlussClient, fluss
     upsert(storage, table, 0, 50)
     storage.write(table.path, WriteKind.DELETE, pa.table({"id": list(range(0, 50, 5))}))
     scanned = names(BucketScans(fluss).open(table, bucket_of(table)))
-    looked_up = look_up(fluss_cluster, table, [{"id": n} for n in range(50)])
+    (looked_up,) = look_up(fluss_cluster, [(table, [{"id": n} for n in range(50)])])
     found = [each for each in looked_up if each is not None]
     assert scanned == {each["id"]: each["name"] for each in found}
     assert len(scanned) == 40

@@ -1,8 +1,7 @@
-"""Scripted servers on real sockets for tests of connections, and one interface for both of our clients."""
+"""Scripted servers on real sockets for tests of connections."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import struct
@@ -12,77 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from fluss_tiering.api.fluss.v1.connection_pb2 import ApiVersionsResponse, ErrorResponse, PbApiVersion
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import ServerAddress
-from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient, FlussClient
-from fluss_tiering.storage.fluss.rpc.connection import AsyncFlussConnection, FlussConnection
-
-
-class Blocking:
-    """Tests use the blocking client with this."""
-
-    def connect(self, address: ServerAddress, *, credentials=None, seconds: float = 5.0):
-        return FlussConnection(address, credentials=credentials, timeout=seconds)
-
-    def client(self, bootstrap: str, *, credentials=None, seconds: float = 5.0):
-        return FlussClient(bootstrap, credentials=credentials, timeout=seconds)
-
-    def close(self) -> None:
-        pass
-
-
-class _InLoop:
-    """An asyncio connection or client, called from a thread."""
-
-    def __init__(self, run, inner) -> None:
-        self._run = run
-        self._inner = inner
-
-    def call(self, call, within: float | None = None):
-        return self._run(self._inner.call(call, within=within))
-
-    def close(self) -> None:
-        self._run(self._inner.close())
-
-    @property
-    def usable(self) -> bool:
-        return self._inner.usable
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-
-class Asyncio:
-    """Tests use the asyncio client with this. Its event loop runs in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def connect(self, address: ServerAddress, *, credentials=None, seconds: float = 5.0):
-        opened = self._run(AsyncFlussConnection.open(address, credentials=credentials, within=seconds))
-        return _InLoop(self._run, opened)
-
-    def client(self, bootstrap: str, *, credentials=None, seconds: float = 5.0):
-        return _InLoop(self._run, AsyncFlussClient(bootstrap, credentials=credentials, timeout=seconds))
-
-    def close(self) -> None:
-        self._run(self._end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _end(self) -> None:
-        """Close what a failed test left open."""
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-
-    def _run(self, steps):
-        return asyncio.run_coroutine_threadsafe(steps, self._loop).result(60)
 
 
 class Line:

@@ -1,6 +1,6 @@
-"""Looks rows up with Fluss's own Python client: keys from standard input, rows to standard output, both pickled.
+"""Looks rows of tables up with Fluss's own Python client: keys by table from standard input, rows to standard output.
 
-A program of its own, since that client may hang or end its process.
+Both are pickled. It is a program of its own, since that client may hang or end its process.
 """
 
 import asyncio
@@ -11,11 +11,13 @@ import fluss
 
 
 async def main() -> None:
-    bootstrap, table = sys.argv[1:]
+    (bootstrap,) = sys.argv[1:]
+    found = []
     async with await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": bootstrap})) as connection:
-        wanted = await connection.get_table(fluss.TablePath(*table.split(".")))
-        lookuper = wanted.new_lookup().create_lookuper()
-        found = [await lookuper.lookup(key) for key in pickle.load(sys.stdin.buffer)]
+        for table, keys in pickle.load(sys.stdin.buffer):
+            wanted = await connection.get_table(fluss.TablePath(*table.split(".")))
+            lookuper = wanted.new_lookup().create_lookuper()
+            found.append([await lookuper.lookup(key) for key in keys])
         pickle.dump(found, sys.stdout.buffer)
         sys.stdout.flush()
 

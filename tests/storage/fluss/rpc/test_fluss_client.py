@@ -4,13 +4,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
-from fluss_peers import Asyncio, Blocking
 from fluss_tables import append, descriptor, new_table, rows
 from refusals import refused
 
@@ -23,22 +21,16 @@ from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, fetch_log, log_offset
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_database, drop_database, list_databases
 from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient, FlussClient
+from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
 from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from waiting import wait_until
 
 
-@pytest.fixture(params=[Blocking, Asyncio])
-def ways(request: pytest.FixtureRequest) -> Iterator[Blocking | Asyncio]:
-    made = request.param()
-    yield made
-    made.close()
-
-
-def test_each_kind_of_server_serves_its_own_calls(ways, fluss_cluster: FlussCluster) -> None:
-    coordinator = ways.connect(ServerAddress("localhost", fluss_cluster.coordinator.port))
-    tablet = ways.connect(ServerAddress("localhost", fluss_cluster.tablet_servers[0].port))
+def test_each_kind_of_server_serves_its_own_calls(fluss_cluster: FlussCluster) -> None:
+    coordinator = FlussConnection(ServerAddress("localhost", fluss_cluster.coordinator.port))
+    tablet = FlussConnection(ServerAddress("localhost", fluss_cluster.tablet_servers[0].port))
     # The first server would never answer this call, so the client refuses it at once.
     bucket = TableBucket(0, 0)
     with refused(ErrorCode.UNSUPPORTED_VERSION, "FETCH_LOG (1015)", str(fluss_cluster.coordinator.port)):
@@ -50,26 +42,26 @@ def test_each_kind_of_server_serves_its_own_calls(ways, fluss_cluster: FlussClus
     tablet.close()
 
 
-def test_any_server_will_do_to_begin_with(ways, fluss_cluster: FlussCluster) -> None:
+def test_any_server_will_do_to_begin_with(fluss_cluster: FlussCluster) -> None:
     for server in fluss_cluster.servers:
-        with ways.client(f"localhost:{server.port}", seconds=20) as client:
+        with FlussClient(f"localhost:{server.port}", timeout=20) as client:
             # One call goes to a tablet server and one to the coordinator.
             assert "fluss" in client.call(list_databases())
             client.call(create_database("other", ignore_if_exists=True))
             client.call(drop_database("other", ignore_if_not_exists=True))
 
 
-def test_a_guarded_cluster_takes_credentials(ways, fluss_cluster: FlussCluster) -> None:
-    with ways.client(fluss_cluster.sasl_bootstrap, credentials=USER) as client:
+def test_a_guarded_cluster_takes_credentials(fluss_cluster: FlussCluster) -> None:
+    with FlussClient(fluss_cluster.sasl_bootstrap, credentials=USER) as client:
         # The other servers are asked at their guarded listeners too.
         assert "fluss" in client.call(list_databases())
 
 
 @pytest.mark.parametrize("credentials", [None, Credentials("admin", "wrong"), Credentials("nobody", "admin-secret")])
-def test_a_guarded_cluster_refuses_others(ways, fluss_cluster: FlussCluster, credentials: Credentials | None) -> None:
+def test_a_guarded_cluster_refuses_others(fluss_cluster: FlussCluster, credentials: Credentials | None) -> None:
     began = time.monotonic()
     with (
-        ways.client(fluss_cluster.sasl_bootstrap, credentials=credentials, seconds=120) as client,
+        FlussClient(fluss_cluster.sasl_bootstrap, credentials=credentials, timeout=120) as client,
         pytest.raises(FlussServerError, match="SASL/PLAIN") as caught,
     ):
         client.call(list_databases())
@@ -78,8 +70,8 @@ def test_a_guarded_cluster_refuses_others(ways, fluss_cluster: FlussCluster, cre
     assert time.monotonic() - began < 60, "it tried again"
 
 
-def test_credentials_for_a_cluster_that_is_not_guarded(ways, fluss_cluster: FlussCluster) -> None:
-    with ways.client(fluss_cluster.bootstrap, credentials=USER) as client:
+def test_credentials_for_a_cluster_that_is_not_guarded(fluss_cluster: FlussCluster) -> None:
+    with FlussClient(fluss_cluster.bootstrap, credentials=USER) as client:
         with pytest.raises(FlussServerError, match="PLAINTEXT") as caught:
             client.call(list_databases())
         assert caught.value.fluss_error is FlussError.AUTHENTICATE_EXCEPTION
@@ -141,11 +133,11 @@ def timed_failure(client, call) -> tuple[float, FlussConnectionError] | None:
 
 
 @pytest.mark.long
-def test_a_server_that_hangs_is_not_waited_for_long(ways, fluss: FlussClient, fluss_cluster: FlussCluster) -> None:
+def test_a_server_that_hangs_is_not_waited_for_long(fluss: FlussClient, fluss_cluster: FlussCluster) -> None:
     made = new_table(fluss, descriptor())
     path, bucket = made.info.path, TableBucket(made.info.table_id, 0)
     hangs = leader_of(fluss, fluss_cluster, path, bucket)
-    with ways.client(f"localhost:{hangs.port}", seconds=20) as client:
+    with FlussClient(f"localhost:{hangs.port}", timeout=20) as client:
         assert client.call(fetch_log(path, bucket, 0)).high_watermark == 0
         hangs.pause()
         try:
@@ -156,7 +148,7 @@ def test_a_server_that_hangs_is_not_waited_for_long(ways, fluss: FlussClient, fl
             # Calls that any server may answer are answered by another one, for old and for new clients.
             assert "fluss" in client.call(list_databases(), within=60)
             others = ",".join(f"localhost:{server.port}" for server in fluss_cluster.servers)
-            with ways.client(others, seconds=60) as new:
+            with FlussClient(others, timeout=60) as new:
                 for _ in range(5):
                     assert "fluss" in new.call(list_databases())
         finally:

@@ -1,15 +1,15 @@
 """Connections to servers that are no Fluss servers or behave badly: the errors, and that they come in limited time."""
 
+import asyncio
 import http.server
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import grpc
 import pytest
-from fluss_peers import Asyncio, Blocking, Line, peer
+from fluss_peers import Line, peer
 from refusals import refused
 
 from examples.ports import free_ports
@@ -27,6 +27,8 @@ from fluss_tiering.model.table import TableBucket
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerAddress, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls.kv import KvSnapshotFiles, kv_snapshot_files
+from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient, FlussClient
+from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
 from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
 
@@ -44,30 +46,23 @@ def tables_of(database: str, *, repeatable: bool = True) -> Call:
     )
 
 
-@pytest.fixture(params=[Blocking, Asyncio])
-def ways(request: pytest.FixtureRequest) -> Iterator[Blocking | Asyncio]:
-    made = request.param()
-    yield made
-    made.close()
-
-
-def test_nobody_listens(ways) -> None:
+def test_nobody_listens() -> None:
     (port,) = free_ports(1)
     with refused(ErrorCode.UNAVAILABLE, f"cannot reach the Fluss server at 127.0.0.1:{port}"):
-        ways.connect(ServerAddress("127.0.0.1", port))
+        FlussConnection(ServerAddress("127.0.0.1", port))
     with refused(ErrorCode.UNAVAILABLE, "cannot reach the Fluss server at no-such-host.invalid:9123"):
-        ways.connect(ServerAddress("no-such-host.invalid", 9123))
+        FlussConnection(ServerAddress("no-such-host.invalid", 9123))
 
 
-def test_a_server_that_says_nothing(ways) -> None:
+def test_a_server_that_says_nothing() -> None:
     with peer(lambda line: line.wait_for_end()) as address:
         began = time.monotonic()
         with refused(ErrorCode.UNAVAILABLE, str(address), "silence for 0.3 s", "did not answer as a Fluss server does"):
-            ways.connect(address, seconds=0.3)
+            FlussConnection(address, timeout=0.3)
         assert time.monotonic() - began < 20
 
 
-def test_a_web_server(ways) -> None:
+def test_a_web_server() -> None:
     class Quiet(http.server.BaseHTTPRequestHandler):
         def log_message(self, *args: object) -> None:
             pass
@@ -77,40 +72,40 @@ def test_a_web_server(ways) -> None:
         address = ServerAddress("127.0.0.1", server.server_address[1])
         with pytest.raises(FlussTieringError, match="Fluss") as caught:
             # The server waits for the end of a line, which does not come.
-            ways.connect(address, seconds=0.5)
+            FlussConnection(address, timeout=0.5)
         server.shutdown()
     assert str(address) in caught.value.message
 
 
-def test_what_a_web_server_says_is_no_frame(ways) -> None:
+def test_what_a_web_server_says_is_no_frame() -> None:
     def script(line: Line) -> None:
         line.request()
         line.socket.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         line.wait_for_end()
 
     with peer(script) as address, refused(ErrorCode.CORRUPT_DATA, str(address), "b'HTTP'", "bind.listeners"):
-        ways.connect(address)
+        FlussConnection(address)
 
 
-def test_a_grpc_server(ways) -> None:
+def test_a_grpc_server() -> None:
     with ThreadPoolExecutor(1) as pool:
         server = grpc.server(pool)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         began = time.monotonic()
         with pytest.raises(FlussTieringError, match="Fluss") as caught:
-            ways.connect(ServerAddress("127.0.0.1", port), seconds=1)
+            FlussConnection(ServerAddress("127.0.0.1", port), timeout=1)
         assert time.monotonic() - began < 20
         assert str(port) in caught.value.message
         server.stop(None)
 
 
-def test_a_server_that_hangs_up_at_once(ways) -> None:
+def test_a_server_that_hangs_up_at_once() -> None:
     with peer(lambda line: line.request()) as address, refused(ErrorCode.UNAVAILABLE, str(address), "hung up"):
-        ways.connect(address)
+        FlussConnection(address)
 
 
-def test_answers_in_another_order_find_who_waits(ways) -> None:
+def test_answers_in_another_order_find_who_waits() -> None:
     def script(line: Line) -> None:
         line.greet(*SERVED)
         asked = {}
@@ -125,7 +120,7 @@ def test_answers_in_another_order_find_who_waits(ways) -> None:
         line.wait_for_end()
 
     with peer(script) as address, ThreadPoolExecutor(3) as pool:
-        connection = ways.connect(address)
+        connection = FlussConnection(address)
         answers = {name: pool.submit(connection.call, tables_of(name), 5) for name in "abc"}
         wait(answers.values(), 10)
         assert answers["a"].result() == ["a-1"]
@@ -137,7 +132,7 @@ def test_answers_in_another_order_find_who_waits(ways) -> None:
         connection.close()
 
 
-def test_what_a_server_does_not_serve_is_not_sent(ways) -> None:
+def test_what_a_server_does_not_serve_is_not_sent() -> None:
     sent = []
 
     def script(line: Line) -> None:
@@ -145,7 +140,7 @@ def test_what_a_server_does_not_serve_is_not_sent(ways) -> None:
         sent.append(line.wait_for_end())
 
     with peer(script) as address:
-        connection = ways.connect(address)
+        connection = FlussConnection(address)
         with refused(ErrorCode.UNSUPPORTED_VERSION, "LIST_TABLES (1008)", str(address)):
             connection.call(tables_of("db"), 5)
         connection.close()
@@ -153,7 +148,7 @@ def test_what_a_server_does_not_serve_is_not_sent(ways) -> None:
 
 
 @pytest.mark.parametrize(("highest", "sent"), [(0, 0), (1, 1), (2, 1)])
-def test_a_server_is_told_the_version_that_both_sides_know(ways, highest: int, sent: int) -> None:
+def test_a_server_is_told_the_version_that_both_sides_know(highest: int, sent: int) -> None:
     def script(line: Line) -> None:
         line.greet(highest={ApiKey.GET_KV_SNAPSHOT_METADATA: highest})
         api, version, request_id, _ = line.request()
@@ -162,18 +157,18 @@ def test_a_server_is_told_the_version_that_both_sides_know(ways, highest: int, s
         line.wait_for_end()
 
     with peer(script) as address:
-        connection = ways.connect(address)
+        connection = FlussConnection(address)
         assert connection.call(kv_snapshot_files(TableBucket(1, 0), 5), 5) == KvSnapshotFiles(7, {})
         connection.close()
 
 
-def test_a_late_answer_ends_the_connection_for_all(ways) -> None:
+def test_a_late_answer_ends_the_connection_for_all() -> None:
     def script(line: Line) -> None:
         line.greet(*SERVED)
         line.wait_for_end()
 
     with peer(script) as address, ThreadPoolExecutor(1) as pool:
-        connection = ways.connect(address)
+        connection = FlussConnection(address)
         patient = pool.submit(connection.call, tables_of("patient"), 20)
         with pytest.raises(FlussConnectionError, match=r"did not answer LIST_TABLES within 0.2 s") as caught:
             connection.call(tables_of("hasty"), 0.2)
@@ -187,20 +182,20 @@ def test_a_late_answer_ends_the_connection_for_all(ways) -> None:
 
 
 @pytest.mark.parametrize("cut", [2, 7, 20])
-def test_a_connection_that_breaks_within_an_answer(ways, cut: int) -> None:
+def test_a_connection_that_breaks_within_an_answer(cut: int) -> None:
     def script(line: Line) -> None:
         line.greet(*SERVED)
         line.request()
         line.socket.sendall((b"\x00\x00\x00\x64\x00\x00\x00\x00\x01" + bytes(50))[:cut])
 
     with peer(script) as address:
-        connection = ways.connect(address)
+        connection = FlussConnection(address)
         with pytest.raises(FlussConnectionError, match="hung up") as caught:
             connection.call(tables_of("db"), 5)
         assert caught.value.outcome_unknown
 
 
-def test_a_failure_of_the_connection_reaches_all_who_wait(ways) -> None:
+def test_a_failure_of_the_connection_reaches_all_who_wait() -> None:
     def script(line: Line) -> None:
         line.greet(*SERVED)
         line.request()
@@ -208,12 +203,12 @@ def test_a_failure_of_the_connection_reaches_all_who_wait(ways) -> None:
         line.wait_for_end()
 
     with peer(script) as address:
-        connection = ways.connect(address)
+        connection = FlussConnection(address)
         with pytest.raises(FlussConnectionError, match="CORRUPT_MESSAGE: frame too large"):
             connection.call(tables_of("db"), 5)
 
 
-def test_an_answer_that_is_no_such_message(ways) -> None:
+def test_an_answer_that_is_no_such_message() -> None:
     def script(line: Line) -> None:
         line.greet(*SERVED)
         _, _, request_id, _ = line.request()
@@ -221,13 +216,13 @@ def test_an_answer_that_is_no_such_message(ways) -> None:
         line.wait_for_end()
 
     with peer(script) as address:
-        connection = ways.connect(address)
+        connection = FlussConnection(address)
         with refused(ErrorCode.CORRUPT_DATA, "LIST_TABLES"):
             connection.call(tables_of("db"), 5)
         connection.close()
 
 
-def test_a_large_answer_comes_whole(ways) -> None:
+def test_a_large_answer_comes_whole() -> None:
     names = [f"{number:0100d}" for number in range(200_000)]
 
     def script(line: Line) -> None:
@@ -236,12 +231,12 @@ def test_a_large_answer_comes_whole(ways) -> None:
         line.wait_for_end()
 
     with peer(script) as address:
-        connection = ways.connect(address)
+        connection = FlussConnection(address)
         assert connection.call(tables_of("db"), 20) == names
         connection.close()
 
 
-def test_credentials_are_sent_before_anything_else(ways) -> None:
+def test_credentials_are_sent_before_anything_else() -> None:
     def script(line: Line) -> None:
         line.greet(*SERVED, ApiKey.AUTHENTICATE)
         api, _, request_id, message = line.request()
@@ -252,7 +247,7 @@ def test_credentials_are_sent_before_anything_else(ways) -> None:
         line.wait_for_end()
 
     with peer(script) as address:
-        connection = ways.connect(address, credentials=Credentials("user", "word"))
+        connection = FlussConnection(address, credentials=Credentials("user", "word"))
         assert connection.call(tables_of("db"), 5) == []
         connection.close()
 
@@ -264,7 +259,7 @@ def me(line: Line) -> MetadataResponse:
 
 
 @pytest.mark.parametrize(("repeatable", "sent"), [(True, 2), (False, 1)])
-def test_a_call_that_may_be_done_is_repeated_only_where_that_is_as_good(ways, repeatable: bool, sent: int) -> None:
+def test_a_call_that_may_be_done_is_repeated_only_where_that_is_as_good(repeatable: bool, sent: int) -> None:
     asked = []
 
     def script(line: Line) -> None:
@@ -280,7 +275,7 @@ def test_a_call_that_may_be_done_is_repeated_only_where_that_is_as_good(ways, re
                     return
                 line.answer(request_id, ListTablesResponse(table_name=["t"]))
 
-    with peer(script) as address, ways.client(str(address)) as client:
+    with peer(script) as address, FlussClient(str(address)) as client:
         if repeatable:
             assert client.call(tables_of("db")) == ["t"]
         else:
@@ -291,8 +286,7 @@ def test_a_call_that_may_be_done_is_repeated_only_where_that_is_as_good(ways, re
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("repeatable", "answer"), [(True, "second"), (False, "first")])
-@pytest.mark.sampled(2)
-def test_a_slow_answer_is_waited_for_only_where_there_is_one_try(ways, repeatable: bool, answer: str) -> None:
+def test_a_slow_answer_is_waited_for_only_where_there_is_one_try(repeatable: bool, answer: str) -> None:
     asked = []
     over = threading.Event()
 
@@ -312,12 +306,12 @@ def test_a_slow_answer_is_waited_for_only_where_there_is_one_try(ways, repeatabl
 
     with peer(script) as address:
         # One try of a repeatable call gets a third of the time.
-        with ways.client(str(address), seconds=9) as client:
+        with FlussClient(str(address), timeout=9) as client:
             assert client.call(tables_of("db", repeatable=repeatable)) == [answer]
         over.set()
 
 
-def test_a_client_goes_on_with_the_next_server_where_one_is_gone(ways) -> None:
+def test_a_client_goes_on_with_the_next_server_where_one_is_gone() -> None:
     def script(line: Line) -> None:
         line.greet(*SERVED)
         while True:
@@ -325,16 +319,35 @@ def test_a_client_goes_on_with_the_next_server_where_one_is_gone(ways) -> None:
             line.answer(request_id, me(line) if api == ApiKey.GET_METADATA else ListDatabasesResponse())
 
     (gone,) = free_ports(1)
-    with peer(script) as address, ways.client(f"127.0.0.1:{gone},{address}") as client:
+    with peer(script) as address, FlussClient(f"127.0.0.1:{gone},{address}") as client:
         assert client.call(tables_of("db")) == []
 
 
-def test_a_client_gives_up_in_time(ways) -> None:
+def test_a_client_gives_up_in_time() -> None:
     (gone,) = free_ports(1)
     began = time.monotonic()
     with (
-        ways.client(f"127.0.0.1:{gone}", seconds=0.5) as client,
+        FlussClient(f"127.0.0.1:{gone}", timeout=0.5) as client,
         refused(ErrorCode.UNAVAILABLE, f"127.0.0.1:{gone}"),
     ):
         client.call(tables_of("db"))
     assert 0.4 < time.monotonic() - began < 20
+
+
+async def test_a_client_of_an_event_loop_that_is_closed_ends_its_calls() -> None:
+    asked = threading.Event()
+
+    def script(line: Line) -> None:
+        line.greet(*SERVED)
+        line.request()
+        asked.set()
+        line.wait_for_end()
+
+    with peer(script) as address:
+        client = AsyncFlussClient(str(address), timeout=300)
+        calls = [asyncio.create_task(client.call(tables_of("db"))) for _ in range(3)]
+        assert await asyncio.to_thread(asked.wait, 20)
+        await client.close()
+        for call in calls:
+            with pytest.raises(FlussConnectionError):
+                await call

@@ -1,4 +1,4 @@
-"""A call to a Fluss cluster as a value, which the blocking and the asyncio client can send, and where it goes."""
+"""A call to a Fluss cluster as a value, and where it goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients of a Fluss cluster: a blocking one for threads and executors, and one for the server's event loop."""
+"""The client of a Fluss cluster, for threads and executors, and its form for the server's event loop."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
-from tenacity import AsyncRetrying, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from fluss_tiering.model.closing import AsyncClosing, Closing
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerAddress
-from fluss_tiering.storage.fluss.rpc.connection import AsyncFlussConnection, FlussConnection
-from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
+from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
+from fluss_tiering.storage.fluss.rpc.connection_steps import CLOSED, Credentials, unreachable
 from fluss_tiering.storage.fluss.rpc.errors import FlussServerError
 from fluss_tiering.storage.fluss.rpc.routing import Deadline, RoutedCall, Router, may_repeat
 
@@ -24,6 +25,8 @@ BACK_OFF: Final = wait_random_exponential(multiplier=0.1, max=1.0)
 """The pause between two tries of a call, in seconds."""
 T = TypeVar("T")
 _THREADS: Final = 8
+_THREADS_OF_LOOP: Final = 64
+"""A call to a server that does not answer keeps its thread until its time is over: calls to others need one, too."""
 
 
 class FlussClient(Closing):
@@ -50,9 +53,11 @@ class FlussClient(Closing):
         self._timeout = timeout
         self._connections: dict[ServerAddress, FlussConnection] = {}
         self._lock = threading.Lock()
+        self._closed = False
 
     def close(self) -> None:
-        """End all connections. Calls in flight fail."""
+        """End all connections. Calls in flight fail, and are not repeated."""
+        self._closed = True
         with self._lock:
             connections, self._connections = list(self._connections.values()), {}
         for connection in connections:
@@ -75,7 +80,7 @@ class FlussClient(Closing):
         tries = Retrying(
             stop=stop_after_delay(deadline.seconds),
             wait=BACK_OFF,
-            retry=retry_if_exception(lambda error: may_repeat(call, error)),
+            retry=retry_if_exception(lambda error: not self._closed and may_repeat(call, error)),
             reraise=True,
         )
         try:
@@ -110,6 +115,9 @@ class FlussClient(Closing):
         made = FlussConnection(address, credentials=self._credentials, timeout=timeout)
         with self._lock:
             other = self._connections.get(address)
+            if self._closed:
+                made.close()
+                raise unreachable(str(address), CLOSED)
             if other is not None and other.usable:
                 made.close()
                 return other
@@ -118,66 +126,22 @@ class FlussClient(Closing):
 
 
 class AsyncFlussClient(AsyncClosing):
-    """Does what `FlussClient` does, with the same errors, in the event loop that it is used in."""
+    """A `FlussClient` for an event loop, whose calls wait in threads."""
 
     def __init__(self, bootstrap: str, *, credentials: Credentials | None = None, timeout: float = 30.0) -> None:
         """Make a client. Arguments and errors are those of `FlussClient`."""
-        self._router = Router(ServerAddress.parse_list(bootstrap))
-        self._credentials = credentials
-        self._user = None if credentials is None else credentials.username
-        self._timeout = timeout
-        self._connections: dict[ServerAddress, AsyncFlussConnection] = {}
-        self._opening: dict[ServerAddress, asyncio.Lock] = {}
+        self._client = FlussClient(bootstrap, credentials=credentials, timeout=timeout)
+        self._threads = ThreadPoolExecutor(_THREADS_OF_LOOP, thread_name_prefix="fluss-loop")
 
     async def close(self) -> None:
         """End all connections. Calls in flight fail."""
-        connections, self._connections = list(self._connections.values()), {}
-        for connection in connections:
-            await connection.close()
+        self._client.close()
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
 
     async def call(self, call: Call[Any, ResultT], *, within: float | None = None) -> ResultT:
         """Send a call and return its result. Arguments and errors are those of `FlussClient.call`."""
-        deadline = Deadline.of(self._timeout if within is None else within)
-        tries = AsyncRetrying(
-            stop=stop_after_delay(deadline.seconds),
-            wait=BACK_OFF,
-            retry=retry_if_exception(lambda error: may_repeat(call, error)),
-            reraise=True,
-        )
-        try:
-            result: ResultT = await tries(self._once, call, deadline)
-        except FlussServerError as error:
-            raise error.of_user(self._user) from error.__cause__
-        return result
-
-    async def _once(self, call: Call[Any, ResultT], deadline: Deadline) -> ResultT:
-        steps = self._router.steps(call)
-        try:
-            sent = next(steps)
-            while True:
-                try:
-                    result = await self._send(sent, deadline)
-                except Exception as error:  # noqa: BLE001 - the steps know what to do about it
-                    sent = steps.throw(error)
-                else:
-                    sent = steps.send(result)
-        except StopIteration as end:
-            result_of_call: ResultT = end.value
-            return result_of_call
-
-    async def _send(self, sent: RoutedCall, deadline: Deadline) -> Any:  # noqa: ANN401 - the result type is the call's
-        connection = await self._connection(sent.address, deadline)
-        return await connection.call(sent.call, deadline.try_timeout(sent.call))
-
-    async def _connection(self, address: ServerAddress, deadline: Deadline) -> AsyncFlussConnection:
-        async with self._opening.setdefault(address, asyncio.Lock()):
-            connection = self._connections.get(address)
-            if connection is None or not connection.usable:
-                connection = await AsyncFlussConnection.open(
-                    address, credentials=self._credentials, within=deadline.connect_timeout()
-                )
-                self._connections[address] = connection
-            return connection
+        waits = partial(self._client.call, call, within=within)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, waits)
 
 
 class ParallelCalls:

@@ -1,4 +1,4 @@
-"""The steps of a connection to a Fluss server without I/O, which the blocking and the asyncio connection share.
+"""The frames of a connection to a Fluss server, and the order of its requests, without I/O.
 
 The frames of Fluss's protocol are bytes in big-endian order:
 
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Generator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -162,47 +162,19 @@ class Credentials:
         return f"\0{self.username}\0{self.password}".encode()
 
 
-def handshake(credentials: Credentials | None, server: str) -> Generator[Call[Any, Any], Any, ServedApis]:
-    """Yield the calls to make, one at a time, take their results and return which calls the server serves.
-
-    Raises:
-        FlussTieringError: UNSUPPORTED_VERSION if there are credentials but the server does not take any.
-        FlussServerError: The server refused the credentials (AUTHENTICATE_EXCEPTION); the caller throws this in.
-    """
-    served: ServedApis = yield api_versions(ServerKind.ANY)
-    if credentials is not None:
-        served.version_of(ApiKey.AUTHENTICATE, server)
-        yield Call(
-            ApiKey.AUTHENTICATE,
-            AuthenticateRequest(protocol=_MECHANISM, token=credentials.token()),
-            AuthenticateResponse,
-            # PLAIN has one step. Fluss sends an empty challenge in its answer, which asks for nothing more.
-            lambda _: None,
-            ServerKind.ANY,
-        )
-    return served
+def authenticate(credentials: Credentials) -> Call[AuthenticateResponse, None]:
+    """Make the call that says who calls."""
+    return Call(
+        ApiKey.AUTHENTICATE,
+        AuthenticateRequest(protocol=_MECHANISM, token=credentials.token()),
+        AuthenticateResponse,
+        # PLAIN has one step. Fluss sends an empty challenge in its answer, which asks for nothing more.
+        lambda _: None,
+        ServerKind.ANY,
+    )
 
 
-class AnswerFuture(Protocol):
-    """The methods that `concurrent.futures.Future` and `asyncio.Future` have in common."""
-
-    def set_result(self, result: memoryview, /) -> None:
-        """Hand over the answer."""
-        ...
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """Say why there will be no answer."""
-        ...
-
-    def done(self) -> bool:
-        """Return whether the answer has come, or nobody waits for it any more."""
-        ...
-
-
-FutureT = TypeVar("FutureT", bound=AnswerFuture)
-
-
-class RequestCorrelator(Generic[FutureT]):
+class RequestCorrelator:
     """Numbers the requests of one connection and hands each answer to the caller that waits for it.
 
     Answers may come in any order.
@@ -218,9 +190,9 @@ class RequestCorrelator(Generic[FutureT]):
         self._server = server
         self._served = served
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, FutureT] = {}
+        self._waiting: dict[int, Future[memoryview]] = {}
 
-    def register(self, call: Call[Any, Any], answered: FutureT) -> bytes:
+    def register(self, call: Call[Any, Any], answered: Future[memoryview]) -> bytes:
         """Number a request, remember who waits for its answer, and return the frame to send.
 
         Raises:

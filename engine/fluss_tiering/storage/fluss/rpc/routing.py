@@ -1,6 +1,6 @@
 """Which server of a cluster a call goes to, and how long a try may take.
 
-There is no I/O here: the blocking and the asyncio client use the same code.
+There is no I/O here.
 """
 
 from __future__ import annotations
