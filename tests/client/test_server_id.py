@@ -8,7 +8,7 @@ import json
 import pytest
 
 from cases import cases
-from engine_support import SCHEMA, ServerProcess, new_table
+from engine_support import SCHEMA, ServerThread, new_table
 from fluss_tiering.client import AsyncTieringClient, TieringClient
 from fluss_tiering.client.target import Target
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -62,20 +62,14 @@ def test_another_server_refuses_every_kind_of_call(client, server) -> None:  # D
         assert [row["id"] for batch in scan for row in batch.to_pylist()] == [1]
 
 
-@pytest.mark.system
-@pytest.mark.slow
 def test_a_server_that_takes_a_port_over_is_noticed(tmp_path) -> None:  # D30
-    first, second = ServerProcess(tmp_path / "first").start(), ServerProcess(tmp_path / "second")
-    server_id = json.loads((first.data_dir / "data-dir.json").read_text())["data_dir_id"]
-    with TieringClient(f"{server_id}@{first.target}") as client:
+    with ServerThread(tmp_path / "first") as first:
+        server_id = json.loads((first.data_dir / "data-dir.json").read_text())["data_dir_id"]
+        client = TieringClient(f"{server_id}@{first.target}", timeout=60)
         assert client.list_tables() == []
-        assert first.stop() == 0
-        second.port = first.port
-        second.start()
-        try:
-            assert server_id in refused_by(client.list_tables)
-        finally:
-            second.stop()
+    # A client that finds its server again after a restart notices that it is another one.
+    with ServerThread(tmp_path / "second", port=first.server.port), client:
+        assert server_id in refused_by(client.list_tables)
 
 
 @cases("text", ["@127.0.0.1:9133", "a b@127.0.0.1:9133", "id@127.0.0.1", "id@", "9133", "é@h:1"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import socket
 import sqlite3
 import threading
 from contextlib import closing
@@ -39,25 +38,13 @@ def test_health_and_reflection(server: ServerProcess) -> None:
     assert {f"fluss_tiering.v1.{name}" for name in ("Tables", "KvSnapshotLeases", "LakeTiering")} <= set(services)
 
 
-@pytest.mark.system
-def test_a_taken_port_is_named_and_nothing_stays_open(tmp_path: Path) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        process = ServerProcess(tmp_path)
-        process.port = port
-        with pytest.raises(RuntimeError) as failed:
-            process.start()
-    assert f"cannot listen on 127.0.0.1:{port}" in str(failed.value)
-    assert "name it to clients with -s HOST:PORT or in the variable FLUSS_TIERING_SERVER" in str(failed.value)
-    assert "--port" in str(failed.value)
-    assert f"127.0.0.1:{port}: Address already in use; another server, perhaps this one, runs" in str(failed.value)
-    assert "GRPC" not in str(failed.value)
-    assert "Traceback" not in str(failed.value)
-    assert process.process is not None
-    assert process.process.returncode != 0
-    assert not process.data_dir.exists(), "a server that found its port taken left files behind"
+def test_two_servers_never_share_a_port(tmp_path: Path) -> None:
+    with ServerThread(tmp_path / "one") as one:
+        second = ServerThread(tmp_path / "two", port=one.server.port)
+        with pytest.raises(FlussTieringError, match="another server, perhaps this one, runs") as refused, second:
+            """Does not start."""
+    assert f"cannot listen on {one.target}: Address already in use" in refused.value.message
+    assert not (tmp_path / "two").exists(), "a server that found its port taken left files behind"
 
 
 def test_what_a_server_loaded_is_kept_out_of_garbage_collections_until_it_stops(tmp_path: Path) -> None:
@@ -67,23 +54,11 @@ def test_what_a_server_loaded_is_kept_out_of_garbage_collections_until_it_stops(
     assert gc.get_freeze_count() == 0
 
 
-@pytest.mark.system
-def test_two_servers_never_share_a_port(tmp_path: Path) -> None:
-    with ServerThread(tmp_path / "one") as one:
-        second = ServerProcess(tmp_path)
-        second.port = one.server.port
-        with pytest.raises(RuntimeError, match="cannot listen"):
-            second.start()
-
-
-@pytest.mark.system
 def test_a_second_server_on_a_data_folder_is_refused(tmp_path: Path) -> None:
     with ServerThread(tmp_path / "data") as first:
-        with pytest.raises(RuntimeError) as failed:
-            ServerProcess(tmp_path).start()
-        assert str(tmp_path / "data") in str(failed.value)
-        assert "in use by another server" in str(failed.value)
-        assert "Traceback" not in str(failed.value)
+        with pytest.raises(FlussTieringError, match="in use by another server") as failed, ServerThread(first.data_dir):
+            """Does not start."""
+        assert str(tmp_path / "data") in failed.value.message
         with TieringClient(first.target) as client:
             new_table(client, [1, 2])
 
@@ -143,21 +118,16 @@ def test_sigterm_lets_calls_in_flight_end(tmp_path: Path) -> None:
     assert "Traceback" not in process.log_file.read_text()
 
 
-@pytest.mark.system
 def test_a_restarted_server_has_everything_back(tmp_path: Path) -> None:  # S24, L11
-    process = ServerProcess(tmp_path).start()
-    with TieringClient(process.target) as client:
+    with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
         table = new_table(client, range(100))
         lease = lease_latest_snapshots(client, "X", [table.path], 3_600_000)
         client.claim_tables([table.path], "X", lease.attempt_token, "d")
         before = (client.list_leases(), client.list_tiering_statuses(), client.list_tiering_rounds())
-    process.kill()
-    process.start()
-    with TieringClient(process.target) as client:
+    with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
         assert (client.list_leases(), client.list_tiering_statuses(), client.list_tiering_rounds()) == before
         (pinned,) = client.list_leases()[0].snapshots.items()
         assert client.kv_snapshot_metadata([pinned])[0].row_count == 100
-    assert process.stop() == 0
 
 
 def test_what_nobody_expected_is_told_in_the_log_alone(

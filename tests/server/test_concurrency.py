@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import ServerProcess, ServerThread, new_table
+from engine_support import ServerThread, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStats
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 
 WORKERS = 12
 HOUR = 3_600_000
@@ -94,65 +93,3 @@ def test_leases_under_concurrent_calls(tmp_path: Path) -> None:  # S24, L21
         lease.snapshots == {TableBucket(table.table_id, 3): snapshots[TableBucket(table.table_id, 3)]}
         for lease in leases
     )
-
-
-@pytest.mark.long
-@pytest.mark.system
-def test_what_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:  # S24, L10, L11, S3
-    process = ServerProcess(tmp_path).start()
-    leased: dict[str, int] = {}
-    tiered: dict[tuple[int, int], int] = {}
-    with TieringClient(process.target) as client:
-        tables = [new_table(client, range(10), freshness="0s") for _ in range(WORKERS)]
-        snapshots = {
-            each.bucket: each.snapshot_id
-            for taken in client.take_kv_snapshots([table.path for table in tables]).values()
-            for each in taken
-        }
-    killed = threading.Event()
-
-    def work(number: int) -> None:
-        table = tables[number]
-        bucket = TableBucket(table.table_id, 0)
-        with TieringClient(process.target, timeout=20) as worker:
-            turn = 0
-            while not killed.is_set():
-                turn += 1
-                try:
-                    acquired = worker.acquire_lease(f"{number}/{turn}", HOUR, {bucket: snapshots[bucket]})
-                    leased[f"{number}/{turn}"] = acquired.attempt_token
-                    (claim,) = worker.claim_tables([table.path], f"{number}/{turn}", acquired.attempt_token, "d")
-                    assert isinstance(claim, Claim)
-                    entry = HeartbeatEntry(table.table_id, claim.tiering_epoch, stats=TieringStats(rows=turn))
-                    assert not worker.heartbeat(finished=[entry]).finished_errors
-                    tiered[table.table_id, claim.tiering_epoch] = turn
-                except FlussTieringError as error:
-                    if not killed.is_set():
-                        raise AssertionError(error.message) from error
-
-    with ThreadPoolExecutor(WORKERS) as pool:
-        working = [pool.submit(work, number) for number in range(WORKERS)]
-        time.sleep(2)
-        killed.set()
-        process.kill()
-        for done in working:
-            done.result(60)
-    process.start()
-    with TieringClient(process.target) as client:
-        found = {lease.lease_id: lease.attempt_token for lease in client.list_leases()}
-        assert leased.items() <= found.items()
-        assert len(found) <= len(leased) + WORKERS, "at most one in flight for each worker"
-        rounds = {(each.table_id, each.tiering_epoch): each for each in client.list_tiering_rounds(limit=1000)}
-        newest = Counter[int]()
-        for (table_id, epoch), rows in tiered.items():
-            newest[table_id] = max(newest[table_id], epoch)
-            if (table_id, epoch) in rounds:
-                assert rounds[table_id, epoch].state is TieringState.TIERED
-                assert rounds[table_id, epoch].stats == TieringStats(rows=rows)
-        for status in client.list_tiering_statuses():
-            assert status.tiering_epoch >= newest[status.table_id]
-        assert len(tiered) > WORKERS
-        acquired = client.acquire_lease("after", HOUR, snapshots)
-        assert acquired.unavailable_snapshots == {}
-        assert acquired.attempt_token > max(found.values())
-    assert process.stop() == 0

@@ -66,7 +66,7 @@ def claimed(client: TieringClient, tables: int) -> list[Claim]:
 
 
 @pytest.mark.system
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_round_fails_because_the_server_was_suspended(tmp_path: Path) -> None:  # D3
     settings = {"FLUSS_TIERING_HEARTBEAT_TIMEOUT": "4s", "FLUSS_TIERING_HEARTBEAT_CHECK_INTERVAL": "100ms"}
     server = ServerProcess(tmp_path, **settings).start()
@@ -87,7 +87,7 @@ def test_no_round_fails_because_the_server_was_suspended(tmp_path: Path) -> None
 
 
 @pytest.mark.system
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_lease_ends_because_the_server_was_suspended(tmp_path: Path) -> None:  # D3
     server = ServerProcess(tmp_path).start()
     try:

@@ -41,6 +41,7 @@ def log_of(stack, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -
     return stack.airflow.task_log(dag_id, run_id, task_id, try_number)
 
 
+@pytest.mark.long
 def test_the_sensor_is_deferred_while_a_table_is_tiering_and_succeeds_once_it_is_tiered(stack, new_table):  # S25
     table = new_table()
     run = start(stack, "waits_for_round", table)
@@ -108,6 +109,7 @@ def test_a_submit_killed_on_its_last_try_ends_the_waiting_and_leaves_no_lease(st
     assert stack.client.list_leases(lease["lease_id"]) == []
 
 
+@pytest.mark.long
 def test_the_sensor_leaves_the_only_slot_to_its_submit(stack, new_table):  # E11
     run = start(stack, "takes_one_slot", new_table())
     assert stack.airflow.wait_for_run("takes_one_slot", run, RUN_SECONDS) == "success"
@@ -115,6 +117,7 @@ def test_the_sensor_leaves_the_only_slot_to_its_submit(stack, new_table):  # E11
     assert outcome["status"] == "Tiered"
 
 
+@pytest.mark.long
 def test_a_failed_tasks_callback_releases_its_lease(stack, new_table):
     run = start(stack, "task_callback_without_teardown", new_table())
     assert stack.airflow.wait_for_run("task_callback_without_teardown", run, RUN_SECONDS) == "failed"

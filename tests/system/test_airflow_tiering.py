@@ -48,6 +48,7 @@ def tasks(stack, dag_id: str, run: str) -> dict[str, str | None]:
     return {each.task_id: each.state for each in stack.airflow.task_states(dag_id, run)}
 
 
+@pytest.mark.long
 def test_without_a_pending_table_nothing_is_done_and_nothing_fails(stack):
     stack.airflow.wait_for_dag("fluss_tiering")
     run = stack.airflow.trigger("fluss_tiering")
@@ -83,6 +84,7 @@ def test_all_pending_tables_are_tiered_by_one_application_while_the_sensor_is_de
     assert stack.client.list_leases(lease["lease_id"]) == []
 
 
+@pytest.mark.long
 def test_a_table_that_cannot_be_tiered_is_named_and_the_other_is_tiered_all_the_same(stack, new_table):  # S10
     good, bad = new_table(freshness="1s"), new_table(freshness="1s")
     catalog = catalog_of(stack, bad)
@@ -133,6 +135,7 @@ def test_an_application_that_outlives_its_killed_task_ends_its_round_and_leaves_
     assert stack.client.list_leases(lease["lease_id"]) == []
 
 
+@pytest.mark.long
 def test_a_submit_that_is_marked_failed_tells_the_sensor_and_leaves_no_lease(stack, new_table):
     stack.airflow.wait_for_dag("killed_with_spark")
     table = new_table()

@@ -51,6 +51,7 @@ def test_the_health_of_a_cluster_is_told(fluss_cluster: FlussCluster, tmp_path: 
         client.drop_table(table.path, drop_untiered=True)
 
 
+@pytest.mark.long
 @pytest.mark.system
 @pytest.mark.fluss_versions("1.0")
 def test_buckets_without_a_leader_are_counted(fluss_cluster: FlussCluster, tmp_path: Path) -> None:
@@ -79,6 +80,7 @@ def test_a_cluster_that_does_not_tell_its_health_is_no_error(fluss_cluster: Flus
         assert not any(line.startswith("Fluss cluster") for line in status_lines(server))
 
 
+@pytest.mark.long
 @pytest.mark.system
 @pytest.mark.fluss_versions("1.0")
 def test_a_coordinator_that_is_away_does_not_keep_statuses_back(fluss_cluster: FlussCluster, tmp_path: Path) -> None:

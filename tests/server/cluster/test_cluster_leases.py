@@ -164,6 +164,7 @@ def test_a_cluster_without_leases(
     assert not [each for each in server.backend.leases._pinned.values() if each.lease_id == "old"]
 
 
+@pytest.mark.long
 @pytest.mark.system
 def test_nothing_is_half_done_while_the_coordinator_is_away(
     fluss_cluster: FlussCluster,

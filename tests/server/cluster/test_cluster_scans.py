@@ -147,8 +147,7 @@ def scanning(request: pytest.FixtureRequest, failing: FlussCluster, front: Serve
         yield Failing(failing, client, fluss, at_leader=request.param == "at the leader")
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.fluss_versions("1.0")
 @pytest.mark.system
 def test_a_scan_whose_leader_is_killed(scanning: Failing) -> None:  # K12, K16, K17
@@ -160,8 +159,7 @@ def test_a_scan_whose_leader_is_killed(scanning: Failing) -> None:  # K12, K16, 
     scanning.cluster.wait_until_ready()
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.fluss_versions("1.0")
 def test_a_scan_whose_leader_hangs(scanning: Failing) -> None:  # K12
     leader = scanning.leader
@@ -174,9 +172,8 @@ def test_a_scan_whose_leader_hangs(scanning: Failing) -> None:  # K12
     scanning.cluster.wait_until_ready()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.fluss_versions("1.0")
-@pytest.mark.sampled(1)
 def test_a_scan_that_idles_for_too_long(scanning: Failing) -> None:  # K10
 
     def expired() -> bool:
@@ -192,7 +189,7 @@ def test_a_scan_that_idles_for_too_long(scanning: Failing) -> None:  # K10
     scanning.check_another_one_is_whole()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.fluss_versions("1.0")
 def test_a_scan_whose_table_is_dropped(scanning: Failing) -> None:  # K12
     files = scanning.files

@@ -111,37 +111,6 @@ def write_late(client: TieringClient) -> None:
         client.acquire_lease("late", 3_600_000, {}, allow_empty=True)
 
 
-def test_a_standby_that_alone_is_cut_off_changes_nothing(pair: Pair) -> None:  # D1
-    with TieringClient(f"{pair.second.target},{pair.first.target}", timeout=5) as client:
-        table = new_table(client, [1])
-        pair.second_network.cut()
-        wait_until(lambda: not reaches_database(pair.second))
-        assert client.get_tables([table.path])
-        put(client, table, {2: "two"})
-        assert (active_count(pair.first), active_count(pair.second)) == (1, 0)
-        assert reaches_database(pair.first)
-        pair.second_network.mend()
-        wait_until(lambda: reaches_database(pair.second))
-
-
-def test_both_cut_off_go_on_when_the_database_is_back(pair: Pair) -> None:  # D1
-    with TieringClient(f"{pair.second.target},{pair.first.target}", timeout=5) as client:
-        table = new_table(client, [1])
-        for network in (pair.first_network, pair.second_network):
-            network.cut()
-        wait_until(lambda: active_count(pair.first) == 0)
-        assert active_count(pair.second) == 0
-        for network in (pair.first_network, pair.second_network):
-            network.mend()
-        wait_until(lambda: is_active(client))
-        assert active_count(pair.first) + active_count(pair.second) == 1
-        put(client, table, {2: "two"})
-        for server in (pair.first, pair.second):
-            assert server.process is not None
-            assert server.process.poll() is None
-            assert "Traceback" not in server.log_file.read_text()
-
-
 def test_a_database_that_stands_still_is_noticed(tmp_path: Path, postgres_url: str) -> None:  # D1
     """PostgreSQL answers nothing, though its machine does: the limits of TCP never end such a wait."""
     with (

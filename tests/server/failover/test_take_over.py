@@ -168,6 +168,7 @@ def test_a_stop_beside_a_stream_gives_the_leadership_up_at_once(pair: Callable[.
     servers.first.process.wait(60)
 
 
+@pytest.mark.long
 def test_the_first_one_resumed_can_write_nothing(pair: Callable[..., Pair]) -> None:  # S24, S22
     servers = pair(**SHORT_LEASE)
     assert servers.first.process is not None
