@@ -28,6 +28,7 @@ EXPECTED = (
     ("python3 -m venv", ""),
     ("make dist", ""),
     ("pip install", ""),
+    ("fluss-tiering demo", "Every order is in the lake, once."),
     ("fluss-tiering serve", ""),
     ("printf", ""),
     ("fluss-tiering tables create", "shop.orders is table 1."),

@@ -62,8 +62,8 @@ def demo(
 
     from fluss_tiering.cli.lake.spark_session import spark_session  # noqa: PLC0415 - Spark, for some commands only
 
-    folder = Path(tempfile.mkdtemp(prefix="fluss-tiering-demo-"))
     port = _free_port(DEFAULT_PORT if keep and port is None else port or 0)
+    folder = Path(tempfile.mkdtemp(prefix="fluss-tiering-demo-"))
     target = f"127.0.0.1:{port}"
     began = time.monotonic()
     with ExitStack() as stack:

@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 
 from fluss_tiering.cli import demo, health, history, leases, put, scan, spark_setup, status, tables
 from fluss_tiering.cli.common import command, extras, output, security
-from fluss_tiering.cli.lake import clean, lake_conf, maintain, maintenance, tier, verify
+from fluss_tiering.cli.lake import clean, lake_conf, maintain, maintenance, package, tier, verify
 from fluss_tiering.cli.server import serve, token
 from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
 from fluss_tiering.version import __version__
@@ -95,6 +95,7 @@ _add("compact", maintenance.compact)
 _add("repair", maintenance.repair)
 _add("expire", maintenance.expire)
 _add("clean", clean.clean)
+_add("package", package.package)
 _add("spark-conf", spark_setup.spark_conf)
 _add("lake-conf", lake_conf.lake_conf)
 _add_group("token", token.app)

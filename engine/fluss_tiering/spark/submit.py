@@ -1,4 +1,4 @@
-"""The parts of a `spark-submit` of the tiering application: its file, its arguments and its Spark settings.
+"""What a submit of an application needs: its file, its arguments and its Spark settings, here or for another machine.
 
 This module imports neither pyspark nor pyarrow: an Airflow task and the command line need neither to build a submit.
 """
@@ -9,14 +9,16 @@ import os
 import pwd
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from fluss_tiering.model.submit_request import SubmitRequest
 from fluss_tiering.spark.command_line import arguments_of
 from fluss_tiering.spark.maintenance_options import MaintenanceOptions
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.versions import packages, spark_version
+from fluss_tiering.version import __version__
 
 APPLICATION: Final = Path(__file__).with_name("application.py")
 """The file that `spark-submit` runs to tier tables."""
@@ -27,7 +29,8 @@ MAINTENANCE_APPLICATION: Final = Path(__file__).with_name("maintenance_applicati
 JARS_VARIABLE: Final = "FLUSS_TIERING_SPARK_JARS"
 """The environment variable with comma-separated local jars, for hosts that should not download packages."""
 
-
+ARCHIVE: Final = f"fluss_tiering-{__version__}.zip"
+"""The name of the archive of this package for `--py-files`. The applications are beside it."""
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 """The folder of this package."""
 
@@ -56,6 +59,18 @@ def spark_conf(environment: Mapping[str, str] = os.environ, *, driver_is_here: b
         driver_is_here: Whether the driver runs on this machine. One on a cluster has another Python, and cannot use a
             catalog in a SQLite file.
     """
+    conf = _conf_of(spark_version())
+    if driver_is_here:
+        # Workers otherwise run the first python3 on PATH, which may not have this package.
+        conf["spark.pyspark.python"] = environment.get("PYSPARK_PYTHON", sys.executable)
+    if jars := environment.get(JARS_VARIABLE):
+        return {**conf, "spark.jars": jars}
+    iceberg, *others = packages()
+    return {**conf, "spark.jars.packages": ",".join([iceberg, *others] if driver_is_here else [iceberg])}
+
+
+def _conf_of(version: str) -> dict[str, str]:
+    """Return the settings that the application needs on any machine with this version of Spark."""
     conf = {
         # The long stage of one table must not delay the other tables of the application.
         "spark.scheduler.mode": "FAIR",
@@ -63,16 +78,36 @@ def spark_conf(environment: Mapping[str, str] = os.environ, *, driver_is_here: b
         # Rows of a damaged file must not be copied into sound ones. Iceberg takes it for files that Hadoop opens.
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     }
-    if driver_is_here:
-        # Workers otherwise run the first python3 on PATH, which may not have this package.
-        conf["spark.pyspark.python"] = environment.get("PYSPARK_PYTHON", sys.executable)
-    if spark_version() == "3.5":
+    if version == "3.5":
         # Later versions of Spark know CALL without it.
         conf["spark.sql.extensions"] = _EXTENSIONS
-    if jars := environment.get(JARS_VARIABLE):
-        return {**conf, "spark.jars": jars}
-    iceberg, *others = packages()
-    return {**conf, "spark.jars.packages": ",".join([iceberg, *others] if driver_is_here else [iceberg])}
+    return conf
+
+
+def submit_request(
+    application: Path, arguments: Sequence[str], *, package: str, version: str | None = None
+) -> SubmitRequest:
+    """Return what a driver on another machine runs. It has nothing of this machine.
+
+    Args:
+        application: `APPLICATION` or `MAINTENANCE_APPLICATION`.
+        arguments: Its arguments.
+        package: The address of the folder that `write_package` has filled.
+        version: The version of Spark there, as "3.5"; None for that of this machine.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the version of Spark is not supported.
+    """
+    version = version or spark_version()
+    iceberg, *_ = packages(version)
+    folder = package.rstrip("/")
+    return SubmitRequest(
+        main_file=f"{folder}/{application.name}",
+        py_files=(f"{folder}/{ARCHIVE}",),
+        args=tuple(arguments),
+        conf=_conf_of(version),
+        packages=(iceberg,),
+    )
 
 
 def missing_packages(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> bool:
@@ -104,9 +139,9 @@ def conf_arguments(conf: Mapping[str, str]) -> list[str]:
     return [text for key, value in conf.items() for text in ("--conf", f"{key}={value}")]
 
 
-def make_archive(folder: Path) -> Path:
+def make_archive(folder: Path, name: str = "fluss_tiering.zip") -> Path:
     """Make an archive of this package for `--py-files` in the folder, and return its path."""
-    path = folder / "fluss_tiering.zip"
+    path = folder / name
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(PACKAGE.rglob("*")):
             if file.suffix in _PACKED:
@@ -115,3 +150,13 @@ def make_archive(folder: Path) -> Path:
         if source.is_file():
             archive.write(source, source.name)
     return path
+
+
+def write_package(folder: Path) -> list[Path]:
+    """Write what drivers elsewhere run into a folder: the applications, and the archive that they import."""
+    copies = []
+    for source in (APPLICATION, MAINTENANCE_APPLICATION):
+        copy = folder / source.name
+        copy.write_bytes(source.read_bytes())
+        copies.append(copy)
+    return [*copies, make_archive(folder, ARCHIVE)]

@@ -49,6 +49,7 @@ EXAMPLES: Final[Mapping[str, Sequence[str]]] = {
         "fluss-tiering tier --pending --master spark://spark.example.com:7077",
         "fluss-tiering tier shop.orders --print-submit",
     ),
+    "package": ("fluss-tiering package --to s3://bucket/fluss-tiering",),
     "verify": ("fluss-tiering verify shop.orders",),
     "maintain": ("fluss-tiering maintain shop.orders",),
     "compact": ("fluss-tiering compact shop.orders",),

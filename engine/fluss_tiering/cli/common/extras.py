@@ -11,25 +11,26 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 ROWS: Final = frozenset({"crc32c", "numba", "numpy", "pyarrow"})
 """The modules that read and write rows."""
 
+_SPARK: Final = ROWS | {"py4j", "pyiceberg", "pyroaring", "pyspark", "rocksdict"}
+_SERVER: Final = ROWS | {
+    "alembic",
+    "cryptography",
+    "grpc_health",
+    "grpc_reflection",
+    "jwt",
+    "prometheus_client",
+    "pydantic",
+    "pydantic_settings",
+    "rocksdict",
+    "sqlalchemy",
+    "structlog",
+}
 MODULES: Final[Mapping[str, frozenset[str]]] = {
     "rows": ROWS,
-    "spark": ROWS | {"py4j", "pyiceberg", "pyroaring", "pyspark", "rocksdict"},
-    "server": ROWS
-    | {
-        "alembic",
-        "cryptography",
-        "grpc_health",
-        "grpc_reflection",
-        "jwt",
-        "prometheus_client",
-        "pydantic",
-        "pydantic_settings",
-        "rocksdict",
-        "sqlalchemy",
-        "structlog",
-    },
+    "spark": _SPARK,
+    "server": _SERVER,
     "postgres": frozenset({"psycopg"}),
-    "demo": frozenset({"duckdb", "duckdb_extension_avro", "duckdb_extension_iceberg"}),
+    "demo": _SPARK | _SERVER | {"duckdb", "duckdb_extension_avro", "duckdb_extension_iceberg"},
 }
 """The modules that each extra brings, as far as this package imports them."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -17,6 +18,7 @@ from fluss_tiering.cli.lake.maintain import maintenance_as_json
 from fluss_tiering.cli.lake.spark_session import starting
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.client.security import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, VARIABLES
+from fluss_tiering.client.target import Target
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
@@ -65,8 +67,29 @@ def tier(
     ] = None,
     pending: Annotated[bool, typer.Option("--pending", help="Tier every table that is pending.")] = False,
     print_submit: Annotated[
-        bool, typer.Option("--print-submit", help="Only print the spark-submit command that does the same.")
+        bool,
+        typer.Option(
+            "--print-submit",
+            help="Only print the spark-submit command that does the same. With --package and --json, print what a "
+            "driver on another machine runs.",
+        ),
     ] = False,
+    package: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="With --print-submit --json: the folder that `fluss-tiering package` has filled.",
+            show_default=False,
+        ),
+    ] = None,
+    spark_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION",
+            help="With --package: the version of Spark there, for example 3.5.",
+            show_default="that of this machine",
+        ),
+    ] = None,
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
     **given: Any,
@@ -80,6 +103,12 @@ def tier(
 
     The seconds of a table include the time for which the command waits until another application's round has ended.
     """
+    if (package is not None) != (print_submit and json) or (spark_version and package is None):
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            "--package, --spark-version and --json are about a driver on another machine: expected "
+            "--print-submit --json --package URI, or --print-submit alone",
+        )
     what = TierOptions(server=server, tables=tuple(dict.fromkeys(tables or ())), **given)
     if what.drain and pending:
         raise FlussTieringError(
@@ -90,6 +119,9 @@ def tier(
         if not what.tables:
             output.print_nothing("No table is pending.", as_json=json)
             return
+    if package is not None:
+        _print_request(what, package, spark_version)
+        return
     if print_submit:
         output.print_as_it_is(_submit_command(what))
         if os.environ.get(TOKEN_VARIABLE):
@@ -149,6 +181,17 @@ def _submit_command(what: TierOptions) -> str:
     # never printed: terminals and logs keep what they show.
     given = {name: value for name in sorted(VARIABLES - {TOKEN_VARIABLE}) if (value := os.environ.get(name))}
     return "".join([*(f"{name}={shlex.quote(value)} " for name, value in given.items()), command])
+
+
+def _print_request(what: TierOptions, package: str, spark_version: str | None) -> None:
+    arguments = submit.application_arguments(what)
+    request = submit.submit_request(submit.APPLICATION, arguments, package=package, version=spark_version)
+    output.print_as_it_is(dumps(asdict(request), indent=2))
+    if Target.parse(what.server).is_loopback:
+        output.print_warning(
+            f"a driver on another machine does not reach a server at {what.server}: give the address that it has there "
+            "with --server"
+        )
 
 
 def _print(results: list[TableResult]) -> None:
