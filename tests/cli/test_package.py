@@ -6,6 +6,7 @@ import json
 import zipfile
 from pathlib import Path
 
+from cases import cases
 from fluss_tiering.spark.options import parse_arguments
 
 
@@ -13,17 +14,8 @@ def test_a_printed_request_names_packaged_files_and_nothing_of_this_machine(comm
     monkeypatch.setenv("FLUSS_TIERING_TOKEN", "secret")
     folder = tmp_path / "made" / "package"
     assert f"to {folder}" in command("package", "--to", str(folder)).out
-    printing = (
-        "tier",
-        "shop.orders",
-        "--server",
-        "ti:9133",
-        "--print-submit",
-        "--json",
-        "--package",
-        f"file://{folder}",
-    )
-    request = json.loads(command(*printing, "--spark-version", "3.5").out)
+    printing = ("--print-submit", "--json", "--package", f"file://{folder}", "--spark-version", "3.5")
+    request = json.loads(command("tier", "shop.orders", "--server", "ti:9133", *printing).out)
 
     assert set(request) == {"main_file", "py_files", "args", "conf", "packages", "env"}
     for address in (request["main_file"], *request["py_files"]):
@@ -37,17 +29,21 @@ def test_a_printed_request_names_packaged_files_and_nothing_of_this_machine(comm
     assert "secret" not in str(request)
 
 
-def test_what_a_driver_elsewhere_cannot_use_is_told(command, tmp_path):
-    (tmp_path / "file").write_text("")
-    cases = [
-        (("package", "--to", "nowhere://bucket"), "--to nowhere://bucket cannot be written"),
-        (("package", "--to", str(tmp_path / "file" / "below")), "cannot be written"),
-        (("tier", "a.b", "--print-submit", "--json"), "expected --print-submit --json --package URI"),
-        (("tier", "a.b", "--package", "s3://bucket"), "expected --print-submit --json --package URI"),
-        (("tier", "a.b", "--print-submit", "--spark-version", "3.5"), "expected --print-submit --json --package URI"),
-        (("tier", "a.b", "--print-submit", "--json", "--package", "s3://b", "--spark-version", "2.4"), "Spark 2.4"),
-    ]
-    for arguments, told in cases:
-        assert command(*arguments).refuses(2, told), arguments
-    local = command("tier", "a.b", "--print-submit", "--json", "--package", "s3://b", "--server", "localhost:9133")
-    assert "does not reach a server at localhost:9133" in local.err
+@cases(
+    "arguments, told",
+    [
+        ("package --to nowhere://bucket", "--to nowhere://bucket cannot be written"),
+        (f"package --to {__file__}/below", "cannot be written"),
+        ("tier a.b --print-submit --json", "expected --print-submit --json --package URI"),
+        ("tier a.b --package s3://bucket", "expected --print-submit --json --package URI"),
+        ("tier a.b --print-submit --spark-version 3.5", "expected --print-submit --json --package URI"),
+        ("tier a.b --print-submit --json --package s3://b --spark-version 2.4", "Spark 2.4"),
+    ],
+)
+def test_what_a_driver_elsewhere_cannot_use_is_refused(command, arguments, told):
+    assert command(*arguments.split()).refuses(2, told)
+
+
+def test_a_server_that_only_this_machine_reaches_is_told(command):
+    printed = command("tier", "a.b", "--print-submit", "--json", "--package", "s3://b", "--server", "localhost:9133")
+    assert "does not reach a server at localhost:9133" in printed.err

@@ -21,6 +21,8 @@ KILLED_AT = [(when, step) for step in ("prepare", "lake", "register") for when i
 """The steps at which a faulty driver may be killed."""
 COMMITTED = [("after", "lake"), ("before", "register"), ("after", "register")]
 """The steps after the lake's commit, which decides whether the round counts."""
+JVM_OPTIONS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=128m", "-Xms64m"]
+"""What an application starts its own JVM with."""
 SHARPEST = ("after", "lake")
 """The step between the two commits: the lake has the snapshot, but nobody knows it."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pyspark
 import pytest
+from driver_support import JVM_OPTIONS
 from spark_support import driver_environment, submit_environment
 
 from engine_support import new_table
@@ -28,8 +29,6 @@ pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 HELD_DRIVER = str(Path(__file__).with_name("held_driver.py"))
 LEASE_MS = 600_000
-OPTIONS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=128m", "-Xms64m"]
-"""What an application starts its own JVM with."""
 OTHER_ENDS = [(signal.SIGKILL, True), (signal.SIGTERM, False), (signal.SIGTERM, True)]
 """The ends of a JVM, which the command or `spark-submit` has started, that are no kill of the command's own JVM."""
 
@@ -142,7 +141,7 @@ def test_the_end_of_the_jvm_interrupts_the_round(  # D64
 ) -> None:
     running = held(submitted=submitted)
     if not submitted:
-        assert [option for option in running.jvm().cmdline() if option in OPTIONS] == OPTIONS
+        assert [option for option in running.jvm().cmdline() if option in JVM_OPTIONS] == JVM_OPTIONS
     running.jvm().send_signal(how)
     code, ended = running.end()
     assert code != 0

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.markup import escape
 
-from fluss_tiering.cli.common import output
+from fluss_tiering.cli.common import extras, output
 from fluss_tiering.cli.common.output import Heading
+from fluss_tiering.cli.lake import lake_place
 from fluss_tiering.cli.lake.lake_conf import duckdb_sql
-from fluss_tiering.client import DEFAULT_PORT, TieringClient
+from fluss_tiering.client import DEFAULT_PORT, DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.location import Location
 from fluss_tiering.model.table import TableDescriptor, TablePath, WriteKind
 from fluss_tiering.model.table_options import LAKE_ENABLED
 from fluss_tiering.plural import counted
@@ -28,8 +30,6 @@ from fluss_tiering.spark.options import TierOptions
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
-
-    from fluss_tiering.spark.round.result import TableResult
 
 _TABLE: Final = TablePath("shop", "orders")
 _ORDERS: Final = 1000
@@ -57,20 +57,25 @@ def demo(
     The command needs Java 17 or 21 and about half a minute. It starts a tiering server of its own, which keeps the
     table itself, and Spark on this machine. Everything that is written goes into a new folder, whose name is printed.
     """
-    import duckdb_extension_avro  # noqa: F401, PLC0415 - so that a missing package is told before anything starts
-    import duckdb_extension_iceberg  # noqa: F401, PLC0415
-
-    from fluss_tiering.cli.lake.spark_session import spark_session  # noqa: PLC0415 - Spark, for some commands only
-
+    extras.check_installed(extras.MODULES["demo"])
     port = _free_port(DEFAULT_PORT if keep and port is None else port or 0)
     folder = Path(tempfile.mkdtemp(prefix="fluss-tiering-demo-"))
     target = f"127.0.0.1:{port}"
+    with _server(folder, port) as server, TieringClient(target) as client:
+        equal = _tier_and_compare(client, server, folder, target)
+        if keep and equal:
+            _wait(target)
+    raise typer.Exit(0 if equal else 1)
+
+
+def _tier_and_compare(client: TieringClient, server: subprocess.Popen[bytes], folder: Path, target: str) -> bool:
+    """Do and print all that the demo shows. Return whether the lake has the rows of the table."""
+    from fluss_tiering.cli.lake.spark_session import spark_session  # noqa: PLC0415 - Spark, for some commands only
+
     began = time.monotonic()
     with ExitStack() as stack:
         with _step("Started Spark, and a tiering server with its embedded storage"):
-            server = stack.enter_context(_server(folder, port))
             spark = stack.enter_context(spark_session(_MASTER))
-            client = stack.enter_context(TieringClient(target))
             _wait_until_it_answers(client, server, folder)
         with _step(f"Wrote {_ORDERS:,} orders into the primary-key table {_TABLE}"):
             info = client.create_table(_TABLE, _descriptor())
@@ -82,18 +87,23 @@ def demo(
         _round(target, spark, "Second")
         with _step("Read the Fluss table with a scan, and the Iceberg table with DuckDB"):
             in_fluss, in_lake = _scanned(client), _read_by_duckdb(duckdb_sql(info))
-        _print_rows(in_fluss, in_lake)
-        equal = sorted(in_fluss) == sorted(in_lake)
-        if equal:
-            output.print_sentence(
-                f"[bold green]Every order is in the lake, once.[/] {time.monotonic() - began:.0f} s in all."
-            )
-        else:
-            output.print_error("the rows differ: please report this, with the folder below")
-        _print_places(folder, info.lake_path)
-        if keep and equal:
-            _wait(target)
-    raise typer.Exit(0 if equal else 1)
+    _print_rows(in_fluss, in_lake)
+    equal = sorted(in_fluss) == sorted(in_lake)
+    if equal:
+        output.print_sentence(
+            f"[bold green]Every order is in the lake, once.[/] {time.monotonic() - began:.0f} s in all."
+        )
+    else:
+        output.print_error("the rows differ: please report this, with the folder below")
+    lake_folder = lake_place.folder(info)
+    places = {
+        "Fluss table": folder / "server",
+        "Iceberg table": lake_folder and Location.parse(lake_folder).path,
+        "Server's log": folder / _LOG,
+    }
+    for name, place in places.items():
+        output.print_line(f"{name + ':':<15}{place}")
+    return equal
 
 
 def _free_port(wanted: int) -> int:
@@ -197,7 +207,6 @@ def _round(target: str, spark: SparkSession, which: str) -> None:
     from fluss_tiering.spark import application  # noqa: PLC0415 - Spark
     from fluss_tiering.spark.round.progress import LogProgress  # noqa: PLC0415
 
-    result: TableResult
     silent = LogProgress(lambda line: None)
     (result,) = application.run(TierOptions(server=target, tables=(_TABLE,)), spark, silent)
     if result.error is not None:
@@ -244,18 +253,8 @@ def _print_rows(in_fluss: Rows, in_lake: Rows) -> None:
     output.print_table(None, headings, cells, empty="")
 
 
-def _print_places(folder: Path, lake_path: TablePath) -> None:
-    places = {
-        "Fluss table": folder / "server",
-        "Iceberg table": next(folder.glob(f"server/**/{lake_path.database}/{lake_path.table}"), folder / "server"),
-        "Server's log": folder / _LOG,
-    }
-    for name, place in places.items():
-        output.print_line(f"{name + ':':<15}{place}")
-
-
 def _wait(target: str) -> None:
-    option = "" if target.endswith(f":{DEFAULT_PORT}") else f" -s {target}"
+    option = "" if target == DEFAULT_TARGET else f" -s {target}"
     output.print_sentence(
         f"The server stays at {target} until Ctrl-C. In a second terminal:\n"
         f"    fluss-tiering status{option}\n"

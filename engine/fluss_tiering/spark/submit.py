@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -154,9 +155,5 @@ def make_archive(folder: Path, name: str = "fluss_tiering.zip") -> Path:
 
 def write_package(folder: Path) -> list[Path]:
     """Write what drivers elsewhere run into a folder: the applications, and the archive that they import."""
-    copies = []
-    for source in (APPLICATION, MAINTENANCE_APPLICATION):
-        copy = folder / source.name
-        copy.write_bytes(source.read_bytes())
-        copies.append(copy)
+    copies = [Path(shutil.copy(source, folder)) for source in (APPLICATION, MAINTENANCE_APPLICATION)]
     return [*copies, make_archive(folder, ARCHIVE)]

@@ -283,7 +283,8 @@ def test_workers_that_cannot_open_the_storage_s_files_read_through_the_server(ap
     for key in (True, False):
         table = application.table(key=key, num_buckets=2)
         application.write(table, named(range(20), "first"))
-        application.client.take_kv_snapshots([table.path]) if key else None
+        if key:
+            application.client.take_kv_snapshots([table.path])
         application.write(table, named(range(20, 30), "second"))
         application.tier(table, storage=elsewhere)
         assert application.rows(table) == sorted((named(range(20), "first") | named(range(20, 30), "second")).items())

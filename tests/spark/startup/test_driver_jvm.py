@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from driver_support import JVM_OPTIONS
 
 from fluss_tiering.spark.startup.jvm import driver_jvm_conf
 
-OPTIONS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=128m", "-Xms64m"]
-CONF = {"spark.driver.defaultJavaOptions": " ".join(OPTIONS)}
+CONF = {"spark.driver.defaultJavaOptions": " ".join(JVM_OPTIONS)}
 
 
 @pytest.mark.parametrize(
