@@ -56,7 +56,7 @@ class AirflowApi:
         health = self._health() or {}
         return (health.get(component) or {}).get("status") == "healthy"
 
-    def wait_for_dag(self, dag_id: str, seconds: float = 120) -> None:
+    def wait_for_dag(self, dag_id: str, seconds: float = 600) -> None:
         """Wait until the DAG processor has put the DAG into the database, or raise TimeoutError."""
         deadline = time.monotonic() + seconds
         while self._get(f"/dags/{dag_id}", missing_ok=True) is None:
@@ -86,7 +86,7 @@ class AirflowApi:
         """Return the state of the run: queued, running, success or failed."""
         return str(self._get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
 
-    def wait_for_run(self, dag_id: str, run_id: str, seconds: float) -> str:
+    def wait_for_run(self, dag_id: str, run_id: str, seconds: float = 600) -> str:
         """Wait until the run ends and return its state, or raise TimeoutError with the states of its tasks."""
         deadline = time.monotonic() + seconds
         while (state := self.run_state(dag_id, run_id)) not in _ENDED:

@@ -137,7 +137,8 @@ def _settings(
         "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
         "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+        # SQLite lets one program write at a time. A component ends if it waits longer than this for its turn.
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}?timeout=120",
         "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(log_ports[0]),
         "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(log_ports[1]),
     }

@@ -83,17 +83,25 @@ class Processes:
             SystemExit: The program ended or was not ready in time. The message holds the end of its log.
         """
         deadline = time.monotonic() + seconds
-        child = self._children.get(started.pid)
         while True:
             is_ready = ready()
             # Another program may answer on the port of one that has ended.
-            if child is not None and child.poll() is not None:
-                raise SystemExit(f"error: {started.name} ended with exit code {child.returncode}:\n{_tail(started)}")
+            self._require_running(started)
             if is_ready:
                 return
             if time.monotonic() > deadline:
                 raise SystemExit(f"error: {started.name} was not ready after {seconds:.0f} s:\n{_tail(started)}")
             time.sleep(_POLL_SECONDS)
+
+    def require_running(self) -> None:
+        """Raise SystemExit with the end of its log if a program that was started here has ended."""
+        for started in self._started:
+            self._require_running(started)
+
+    def _require_running(self, started: Started) -> None:
+        child = self._children.get(started.pid)
+        if child is not None and child.poll() is not None:
+            raise SystemExit(f"error: {started.name} ended with exit code {child.returncode}:\n{_tail(started)}")
 
     def stop(self) -> None:
         """End all programs, the last one first: SIGTERM for each program, then SIGKILL for it and its children."""

@@ -27,8 +27,9 @@ _NUMBERS = itertools.count()
 
 @dataclass(frozen=True)
 class Stack:
-    """What runs: the server by its address, a client of it, and Airflow's API."""
+    """What runs: the programs, the server by its address, a client of it, and Airflow's API."""
 
+    processes: Processes
     server: str
     client: TieringClient
     airflow: AirflowApi
@@ -56,7 +57,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, spark_jars: str) -> Iterator
         )
         with TieringClient(target) as client:
             airflow.start()
-            yield Stack(target, client, airflow.api)
+            yield Stack(processes, target, client, airflow.api)
     finally:
         processes.stop()
 
@@ -89,5 +90,7 @@ def new_table(stack: Stack) -> Iterator[Callable[..., str]]:
         return str(path)
 
     yield create
+    # A test that waited for a program which had ended fails with its log, too.
+    stack.processes.require_running()
     for path in created:
         stack.client.drop_table(path, drop_untiered=True)

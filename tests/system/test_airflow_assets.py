@@ -11,10 +11,7 @@ from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePa
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringStats
 from waiting import wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 DAGS = ("starts_when_tiered", "also_starts_when_tiered")
-RUN_SECONDS = 300
 
 
 def tier(stack, path: TablePath, stats: TieringStats) -> int:
@@ -43,10 +40,10 @@ def test_a_dag_of_each_asset_starts_when_its_table_was_tiered_and_learns_of_the_
             time.sleep(2)
             return all(stack.airflow.run_ids(dag_id) for dag_id in DAGS)
 
-        wait_until(starts, RUN_SECONDS)
+        wait_until(starts, 600)
         for dag_id in DAGS:
             run = stack.airflow.run_ids(dag_id)[0]
-            assert stack.airflow.wait_for_run(dag_id, run, RUN_SECONDS) == "success"
+            assert stack.airflow.wait_for_run(dag_id, run) == "success"
             for payload in stack.airflow.xcom(dag_id, run, "seen"):
                 # The triggerer may look after several rounds.
                 assert payload.pop("rounds") >= 1
@@ -68,14 +65,14 @@ def test_a_dag_starts_when_the_sensor_of_another_tells_that_a_table_was_tiered(s
     for dag_id in ("tells_what_it_tiered", "starts_when_told"):
         stack.airflow.wait_for_dag(dag_id)
     run = stack.airflow.trigger("tells_what_it_tiered", {"tables": [table]})
-    wait_until(lambda: stack.airflow.task_state("tells_what_it_tiered", run, "wait").state == "deferred", RUN_SECONDS)
+    wait_until(lambda: stack.airflow.task_state("tells_what_it_tiered", run, "wait").state == "deferred", 600)
     lease = stack.airflow.xcom("tells_what_it_tiered", run, "acquire")
     (claim,) = stack.client.claim_tables([TablePath.parse(table)], lease["lease_id"], lease["attempt_token"], "a test")
     assert not isinstance(claim, FlussTieringError), claim
     entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=TieringStats(7, 700, 2, 77))
     stack.client.heartbeat(finished=[entry])
-    assert stack.airflow.wait_for_run("tells_what_it_tiered", run, RUN_SECONDS) == "success"
-    wait_until(lambda: stack.airflow.run_ids("starts_when_told"), RUN_SECONDS)
+    assert stack.airflow.wait_for_run("tells_what_it_tiered", run) == "success"
+    wait_until(lambda: stack.airflow.run_ids("starts_when_told"), 600)
     expected = {
         "table": table,
         "tiering_epoch": claim.tiering_epoch,
@@ -86,5 +83,5 @@ def test_a_dag_starts_when_the_sensor_of_another_tells_that_a_table_was_tiered(s
     }
     # A task that Airflow runs twice tells twice.
     for told in stack.airflow.run_ids("starts_when_told"):
-        assert stack.airflow.wait_for_run("starts_when_told", told, RUN_SECONDS) == "success"
+        assert stack.airflow.wait_for_run("starts_when_told", told) == "success"
         assert all(each == expected for each in stack.airflow.xcom("starts_when_told", told, "seen"))

@@ -12,8 +12,6 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
 from waiting import wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.mark.long
 def test_tasks_lead_to_their_table_and_to_the_spark_that_tiered_it(stack, new_table):

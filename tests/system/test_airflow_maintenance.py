@@ -15,10 +15,7 @@ from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.progress import LogProgress
 
-pytestmark = pytest.mark.timeout(500)
-
 DAG = "fluss_lake_maintenance"
-RUN_SECONDS = 240
 ROUNDS = 6
 """One more than the small files of a bucket that are worth rewriting by default."""
 AUTO = {"table.datalake.auto-compaction": "true", "table.datalake.auto-expire-snapshot": "true"}
@@ -72,7 +69,7 @@ def test_the_tables_whose_options_ask_for_it_have_fewer_files_and_the_same_rows(
 
     stack.airflow.wait_for_dag(DAG)
     run = stack.airflow.trigger(DAG)
-    assert stack.airflow.wait_for_run(DAG, run, RUN_SECONDS) == "success"
+    assert stack.airflow.wait_for_run(DAG, run) == "success"
 
     assert rows(stack, wanted) == before[wanted][0]
     # Each of the two buckets has one data file.

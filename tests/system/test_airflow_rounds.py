@@ -12,10 +12,6 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
 from waiting import wait_until
 
-pytestmark = pytest.mark.timeout(180)
-
-RUN_SECONDS = 300
-
 
 def start(stack, dag_id: str, *tables: str) -> str:
     stack.airflow.wait_for_dag(dag_id)
@@ -52,7 +48,7 @@ def test_the_sensor_is_deferred_while_a_table_is_tiering_and_succeeds_once_it_is
     assert states(stack, "waits_for_round", run)["wait"] == "deferred"
     entry = HeartbeatEntry(claimed.table_id, claimed.tiering_epoch, stats=TieringStats(1000, 9000, 2, 77))
     stack.client.heartbeat(finished=[entry])
-    assert stack.airflow.wait_for_run("waits_for_round", run, RUN_SECONDS) == "success"
+    assert stack.airflow.wait_for_run("waits_for_round", run) == "success"
     (outcome,) = stack.airflow.xcom("waits_for_round", run, "wait")
     assert (outcome["table"], outcome["status"], outcome["rows"]) == (table, "Tiered", 1000)
     assert stack.client.list_leases(lease["lease_id"]) == []
@@ -68,7 +64,7 @@ def test_the_sensor_fails_with_the_last_error_and_the_lease_is_released(stack, n
     stack.client.heartbeat(failed=[failed])
     other = claim(stack, lease, good)
     stack.client.heartbeat(finished=[HeartbeatEntry(other.table_id, other.tiering_epoch, stats=TieringStats())])
-    assert stack.airflow.wait_for_run("waits_for_round", run, RUN_SECONDS) == "failed"
+    assert stack.airflow.wait_for_run("waits_for_round", run) == "failed"
     log = log_of(stack, "waits_for_round", run, "wait")
     assert f"{table} (epoch {claimed.tiering_epoch}): catalog: no space left on device" in log
     assert states(stack, "waits_for_round", run) == {"acquire": "success", "wait": "failed", "release": "success"}
@@ -77,7 +73,7 @@ def test_the_sensor_fails_with_the_last_error_and_the_lease_is_released(stack, n
 
 def test_a_retried_task_finds_the_same_lease(stack, new_table):  # L17, L22
     run = start(stack, "retried", new_table())
-    assert stack.airflow.wait_for_run("retried", run, RUN_SECONDS) == "success"
+    assert stack.airflow.wait_for_run("retried", run) == "success"
     lease = stack.airflow.xcom("retried", run, "acquire")
     tries = [log_of(stack, "retried", run, "acquire", number) for number in (1, 2)]
     assert stack.airflow.task_state("retried", run, "acquire").try_number == 2
@@ -98,7 +94,7 @@ def test_a_submit_killed_on_its_last_try_ends_the_waiting_and_leaves_no_lease(st
     process = stack.airflow.task_state("killed", run, "submit").pid
     assert process
     os.kill(process, signal.SIGKILL)
-    assert stack.airflow.wait_for_run("killed", run, RUN_SECONDS) == "failed"
+    assert stack.airflow.wait_for_run("killed", run) == "failed"
     assert states(stack, "killed", run) == {
         "acquire": "success",
         "submit": "failed",
@@ -112,7 +108,7 @@ def test_a_submit_killed_on_its_last_try_ends_the_waiting_and_leaves_no_lease(st
 @pytest.mark.long
 def test_the_sensor_leaves_the_only_slot_to_its_submit(stack, new_table):  # E11
     run = start(stack, "takes_one_slot", new_table())
-    assert stack.airflow.wait_for_run("takes_one_slot", run, RUN_SECONDS) == "success"
+    assert stack.airflow.wait_for_run("takes_one_slot", run) == "success"
     (outcome,) = stack.airflow.xcom("takes_one_slot", run, "wait")
     assert outcome["status"] == "Tiered"
 
@@ -120,7 +116,7 @@ def test_the_sensor_leaves_the_only_slot_to_its_submit(stack, new_table):  # E11
 @pytest.mark.long
 def test_a_failed_tasks_callback_releases_its_lease(stack, new_table):
     run = start(stack, "task_callback_without_teardown", new_table())
-    assert stack.airflow.wait_for_run("task_callback_without_teardown", run, RUN_SECONDS) == "failed"
+    assert stack.airflow.wait_for_run("task_callback_without_teardown", run) == "failed"
     lease = stack.airflow.xcom("task_callback_without_teardown", run, "acquire")
     wait_until(lambda: not stack.client.list_leases(lease["lease_id"]))
 
@@ -128,7 +124,7 @@ def test_a_failed_tasks_callback_releases_its_lease(stack, new_table):
 def test_a_failed_runs_callback_in_the_dag_processor_releases_all_its_leases(stack, new_table):
     dag_id = "dag_callback_without_teardown"
     run = start(stack, dag_id, new_table(), new_table())
-    assert stack.airflow.wait_for_run(dag_id, run, RUN_SECONDS) == "failed"
+    assert stack.airflow.wait_for_run(dag_id, run) == "failed"
     leases = [stack.airflow.xcom(dag_id, run, "acquire", index)["lease_id"] for index in (0, 1)]
     assert len(set(leases)) == 2
     wait_until(lambda: not any(stack.client.list_leases(each) for each in leases))

@@ -17,9 +17,6 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
 from waiting import wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
-RUN_SECONDS = 240
 EXPECTED = pa.table({"id": range(1000), "name": [f"name {i}" for i in range(1000)]})
 
 
@@ -52,7 +49,7 @@ def tasks(stack, dag_id: str, run: str) -> dict[str, str | None]:
 def test_without_a_pending_table_nothing_is_done_and_nothing_fails(stack):
     stack.airflow.wait_for_dag("fluss_tiering")
     run = stack.airflow.trigger("fluss_tiering")
-    assert stack.airflow.wait_for_run("fluss_tiering", run, RUN_SECONDS) == "success"
+    assert stack.airflow.wait_for_run("fluss_tiering", run) == "success"
     assert set(tasks(stack, "fluss_tiering", run).values()) == {"skipped"}
 
 
@@ -61,9 +58,7 @@ def test_all_pending_tables_are_tiered_by_one_application_while_the_sensor_is_de
     pending(stack, keyed, log)
     run = stack.airflow.trigger("fluss_tiering")
     seen = set()
-    deadline = time.monotonic() + RUN_SECONDS
     while (state := stack.airflow.run_state("fluss_tiering", run)) not in ("success", "failed"):
-        assert time.monotonic() < deadline
         now = tasks(stack, "fluss_tiering", run)
         (status,) = stack.client.list_tiering_statuses(TablePath.parse(keyed))
         seen.add((now.get("tier.submit"), now.get("tier.wait"), status.state))
@@ -92,7 +87,7 @@ def test_a_table_that_cannot_be_tiered_is_named_and_the_other_is_tiered_all_the_
     catalog.create_table(bad, Schema(NestedField(1, "somebody_elses", StringType())))
     pending(stack, good, bad)
     run = stack.airflow.trigger("fluss_tiering")
-    assert stack.airflow.wait_for_run("fluss_tiering", run, RUN_SECONDS) == "failed"
+    assert stack.airflow.wait_for_run("fluss_tiering", run) == "failed"
     assert tasks(stack, "fluss_tiering", run) == {
         "pending_batches": "success",
         "tier.acquire": "success",
@@ -119,11 +114,9 @@ def test_an_application_that_outlives_its_killed_task_ends_its_round_and_leaves_
     table = new_table()
     run = stack.airflow.trigger("killed_with_spark", {"tables": [table]})
     path = TablePath.parse(table)
-    wait_until(
-        lambda: stack.client.list_tiering_statuses(path)[0].state is TieringState.TIERING, RUN_SECONDS, every=0.1
-    )
+    wait_until(lambda: stack.client.list_tiering_statuses(path)[0].state is TieringState.TIERING, 600, every=0.1)
     os.kill(stack.airflow.task_state("killed_with_spark", run, "submit").pid, signal.SIGKILL)
-    assert stack.airflow.wait_for_run("killed_with_spark", run, RUN_SECONDS) == "failed"
+    assert stack.airflow.wait_for_run("killed_with_spark", run) == "failed"
     assert tasks(stack, "killed_with_spark", run) == {
         "acquire": "success",
         "submit": "failed",
@@ -146,7 +139,7 @@ def test_a_submit_that_is_marked_failed_tells_the_sensor_and_leaves_no_lease(sta
     # A claimed table keeps the sensor waiting until the submit task says that it was killed.
     stack.client.claim_tables([TablePath.parse(table)], lease["lease_id"], lease["attempt_token"], "a test")
     stack.airflow.mark_failed("killed_with_spark", run, "submit")
-    assert stack.airflow.wait_for_run("killed_with_spark", run, RUN_SECONDS) == "failed"
+    assert stack.airflow.wait_for_run("killed_with_spark", run) == "failed"
     assert f"Tiering of {table} was cancelled: task submit was marked failed" in stack.airflow.task_log(
         "killed_with_spark", run, "wait"
     )
@@ -154,18 +147,17 @@ def test_a_submit_that_is_marked_failed_tells_the_sensor_and_leaves_no_lease(sta
 
 
 @pytest.mark.long
-@pytest.mark.timeout(500)
 def test_one_table_is_tiered_by_its_name_whether_it_is_due_or_not(stack, new_table):
     stack.airflow.wait_for_dag("fluss_tiering_table")
     table = new_table(freshness="1h")
     run = stack.airflow.trigger("fluss_tiering_table", {"table": table})
-    assert stack.airflow.wait_for_run("fluss_tiering_table", run, RUN_SECONDS) == "success"
+    assert stack.airflow.wait_for_run("fluss_tiering_table", run) == "success"
     assert rows_in_lake(stack, table) == EXPECTED
     lease = stack.airflow.xcom("fluss_tiering_table", run, "acquire")
     assert stack.client.list_leases(lease["lease_id"]) == []
     # D27: without new rows nothing is given to Spark
     run = stack.airflow.trigger("fluss_tiering_table", {"table": table})
-    assert stack.airflow.wait_for_run("fluss_tiering_table", run, RUN_SECONDS) == "success"
+    assert stack.airflow.wait_for_run("fluss_tiering_table", run) == "success"
     lease = stack.airflow.xcom("fluss_tiering_table", run, "acquire")
     (unchanged,) = stack.client.list_tiering_rounds(lease_id=lease["lease_id"])
     assert unchanged.state is TieringState.TIERED

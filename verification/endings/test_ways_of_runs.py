@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from way_run import RUN_SECONDS
-
 from waiting import wait_until
 
 
@@ -24,7 +22,7 @@ def test_the_run_is_marked_failed_and_deleted(begin):
     run.lease()
     run.stack.airflow.mark_run(run.dag_id, run.run_id, "failed")
     # Until `release` has run, Airflow refuses to delete the run.
-    assert run.stack.airflow.wait_for_run(run.dag_id, run.run_id, RUN_SECONDS) == "failed"
+    assert run.stack.airflow.wait_for_run(run.dag_id, run.run_id) == "failed"
     run.stack.airflow.delete_run(run.dag_id, run.run_id)
     wait_until(lambda: not run.stack.airflow.has_run(run.dag_id, run.run_id))
     ending = run.end()

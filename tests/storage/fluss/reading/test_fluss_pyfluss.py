@@ -196,7 +196,6 @@ def _in_one_batch(column: pa.ChunkedArray) -> pa.RecordBatch:
 
 
 @pytest.mark.system
-@pytest.mark.system
 @_EXAMPLES
 @given(tables_of(rows_of), tables_of(rows_of), tables_of(lambda columns: arrow_strategies.record_batches(columns, 50)))
 def test_what_flusss_own_client_wrote_is_what_is_read(
