@@ -22,7 +22,7 @@ from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import ONE_TASK_KEY, LeaseHandle
 from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
 from airflow_provider_fluss.submit_task import ENDED
-from airflow_provider_fluss.task_states import task_states, within
+from airflow_provider_fluss.task_states import TaskInstanceKey, task_states, within
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -150,8 +150,7 @@ def _xcoms_of_task(context: Context) -> Iterator[Any]:
     failed = dag.get_task(ti.task_id)
     if _is_one_task(failed):
         # Its process was killed, so that it could not release its lease itself.
-        own = ti.map_index if ti.map_index is not None and ti.map_index >= 0 else None
-        yield ti.xcom_pull(task_ids=ti.task_id, key=ONE_TASK_KEY, map_indexes=own)
+        yield ti.xcom_pull(task_ids=ti.task_id, key=ONE_TASK_KEY, map_indexes=TaskInstanceKey.of(ti).index)
         return
     group = failed.get_closest_mapped_task_group()
     for task_id in failed.get_flat_relative_ids(upstream=True):

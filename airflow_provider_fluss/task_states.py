@@ -61,6 +61,11 @@ class TaskInstanceKey:
         """Return the key of a task instance."""
         return cls(ti.dag_id, ti.run_id, ti.task_id, -1 if ti.map_index is None else ti.map_index)
 
+    @property
+    def index(self) -> int | None:
+        """The map index as XComs take it: None for a task that is not mapped."""
+        return self.map_index if self.map_index >= 0 else None
+
     def in_states(self, states: Mapping[str, str | None]) -> str | None:
         """Return the state of this task instance among those that `task_states` returned.
 

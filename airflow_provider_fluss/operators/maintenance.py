@@ -11,7 +11,8 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.operators.arguments import duration_ms, table_paths, whole_number, why_not_tiered
-from airflow_provider_fluss.operators.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, logged_error
+from airflow_provider_fluss.operators.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, Resumed, Submit
+from airflow_provider_fluss.operators.spark_submit import logged_error
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -71,13 +72,22 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
 
     def execute(self, context: Context) -> None:
         """Submit the application and wait until it ends."""
-        from fluss_tiering.spark import submit  # noqa: PLC0415
+        self._run(context)
 
-        self.check_spark_arguments()
-        options = self._checked_options()
-        self.prepare(submit.MAINTENANCE_APPLICATION, submit.maintenance_arguments(options), self.fluss_conn_id)
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:  # noqa: ANN401 - as Airflow has it
+        """Go on with the operator that submits, after its trigger has ended."""
+        self._run(context, (next_method, next_kwargs))
+
+    def _run(self, context: Context, resumed: Resumed | None = None) -> None:
+        from fluss_tiering.spark import submit as engine  # noqa: PLC0415
+
+        submit = self.make_submit()
+        submit.check()
+        options = self._checked_options(submit)
+        arguments = engine.maintenance_arguments(options)
+        operator = submit.prepare(engine.MAINTENANCE_APPLICATION, arguments, self.fluss_conn_id)
         try:
-            self.submit(context)
+            self.run_submit(operator, context, resumed)
         except AirflowFailException:
             raise
         except (AirflowException, RuntimeError) as error:
@@ -106,9 +116,9 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
             self.log.warning("Whether the tables still exist is not known: %s", error)
             return None
 
-    def _checked_options(self) -> MaintenanceOptions:
+    def _checked_options(self, submit: Submit) -> MaintenanceOptions:
         tables = self._paths()
-        server = self.server_address(self.fluss_conn_id)
+        server = submit.server_address(self.fluss_conn_id)
         try:
             return self.options(server, tables)
         except FlussTieringError as error:

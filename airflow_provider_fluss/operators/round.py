@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -19,6 +19,7 @@ from airflow_provider_fluss.operators.tiering_attempt import TieringAttempt
 from airflow_provider_fluss.outage_timer import OutageTimer
 from airflow_provider_fluss.outcome import Judgement, Verdict, fail_if_ended, judge
 from airflow_provider_fluss.submit_task import SubmitState
+from airflow_provider_fluss.task_states import TaskInstanceKey
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS
 
@@ -84,8 +85,21 @@ class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
         # The callbacks and the lineage read the lease here, as in the submit task.
         self.lease = lease.to_xcom()
         context["ti"].xcom_push(key=ONE_TASK_KEY, value=self.lease)
+        return self._finish(context, lambda: super(FlussTieringOperator, self).execute(context))
+
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> list[dict[str, Any]]:
+        """Go on with the operator that submits, and return the summaries of the rounds."""
+        ti = context["ti"]
+        self.lease = ti.xcom_pull(task_ids=ti.task_id, key=ONE_TASK_KEY, map_indexes=TaskInstanceKey.of(ti).index)
+        resume = super().resume_execution
+        return self._finish(context, lambda: resume(next_method, next_kwargs, context))
+
+    def _finish(self, context: Context, submit: Callable[[], None]) -> list[dict[str, Any]]:
+        """Submit, wait for the rounds, and release the lease, unless the task is deferred."""
         try:
-            super().execute(context)
+            submit()
             judgement = self._wait()
         except Exception as error:
             if self._attempt is not None:

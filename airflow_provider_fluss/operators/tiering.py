@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.links import LakeTieringLink, SparkUiLink, notice_spark_ui, store_table_link
-from airflow_provider_fluss.operators.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, spark_cause
+from airflow_provider_fluss.operators.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, Resumed, Submit
+from airflow_provider_fluss.operators.spark_submit import spark_cause
 from airflow_provider_fluss.operators.tiering_attempt import TieringAttempt
 from airflow_provider_fluss.outcome import named
 from airflow_provider_fluss.task_states import TaskInstanceKey
@@ -21,7 +22,7 @@ from fluss_tiering.model.tiering import MAP_INDEX_VARIABLE
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 
@@ -107,38 +108,30 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
 
     def execute(self, context: Context) -> None:
         """Submit the application and, in client deploy mode, wait until it ends."""
-        ti = context["ti"]
-        try:
-            lease = LeaseHandle.from_xcom(self.lease, ti.dag_id, ti.run_id)
-        except ValueError as error:
-            raise AirflowFailException(f"There is no lease to tier under. {error}") from None
-        attempt = self._attempt = TieringAttempt(
-            lease,
-            ti,
-            retries=self.retries or 0,
-            owns_lease=self.has_own_lease,
-            is_killed=self._is_killed,
-            log=self.log,
-        )
-        try:
-            # Wrong arguments are told in every run, also in one without new rows.
-            values = self._checked_arguments()
-        except AirflowFailException as error:
-            attempt.fail(error)
-            raise
-        # Airflow names the rest of the task in the environment of this process, for rounds to keep.
-        os.environ[MAP_INDEX_VARIABLE] = str(TaskInstanceKey.of(ti).map_index)
+        attempt = self._begin(context)
+        # Wrong arguments are told in every run, also in one without new rows.
+        submit, values = self._arguments_for(attempt)
         attempt.open()
         if attempt.has_begun:
             # Callbacks release the lease of this argument.
             self.lease = attempt.lease.to_xcom()
         try:
             if attempt.left:
-                self._submit(context, attempt, values)
+                self._submit(context, attempt, submit, values)
             elif attempt.has_waited:
                 attempt.end()
             else:
-                self.log.info("No table of lease %s has new rows, so nothing is submitted", lease.lease_id)
+                self.log.info("No table of lease %s has new rows, so nothing is submitted", attempt.lease.lease_id)
+        finally:
+            attempt.release()
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:  # noqa: ANN401 - as Airflow has it
+        """Go on with the operator that submits, after its trigger has ended."""
+        attempt = self._begin(context)
+        attempt.resume(context["ti"])
+        self.lease = attempt.lease.to_xcom()
+        try:
+            self._submit(context, attempt, *self._arguments_for(attempt), (next_method, next_kwargs))
         finally:
             attempt.release()
 
@@ -153,10 +146,9 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             self._attempt.kill()
         super().on_kill()
 
-    def _get_hook(self) -> SparkSubmitHook:
-        hook = super()._get_hook()
+    def notice_hook(self, hook: SparkSubmitHook) -> None:
+        """Store the link to Spark's user interface once it is known."""
         notice_spark_ui(hook, self._store_spark_ui)
-        return hook
 
     def _store_spark_ui(self, address: str, outlives_application: bool) -> None:
         self.spark_ui = address
@@ -164,19 +156,46 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         if self._ti is not None:
             self._ti.xcom_push(key=SparkUiLink().xcom_key, value=address)
 
-    def _submit(self, context: Context, attempt: TieringAttempt, values: Mapping[str, Any]) -> None:
+    def _begin(self, context: Context) -> TieringAttempt:
+        ti = context["ti"]
         try:
-            self._prepare(attempt, values)
+            lease = LeaseHandle.from_xcom(self.lease, ti.dag_id, ti.run_id)
+        except ValueError as error:
+            raise AirflowFailException(f"There is no lease to tier under. {error}") from None
+        # Airflow names the rest of the task in the environment of this process, for rounds to keep.
+        os.environ[MAP_INDEX_VARIABLE] = str(TaskInstanceKey.of(ti).map_index)
+        self._attempt = TieringAttempt(
+            lease,
+            ti,
+            retries=self.retries or 0,
+            owns_lease=self.has_own_lease,
+            is_killed=self._is_killed,
+            log=self.log,
+        )
+        return self._attempt
+
+    def _submit(
+        self,
+        context: Context,
+        attempt: TieringAttempt,
+        submit: Submit,
+        values: Mapping[str, Any],
+        resumed: Resumed | None = None,
+    ) -> None:
+        try:
+            operator = self._prepare(attempt, submit, values)
         except AirflowFailException as error:
             attempt.fail(error)
             raise
         try:
-            self.submit(context)
+            self.run_submit(operator, context, resumed)
+        except TaskDeferred:
+            attempt.defer(context["ti"])
+            raise
         except Exception as error:
             if not attempt.end(error):
                 raise AirflowException(
-                    f"Spark could not tier {named(attempt.left)}: {spark_cause(error)} "
-                    f"(Spark connection {self.conn_id!r})"
+                    f"Spark could not tier {named(attempt.left)}: {spark_cause(error)} ({submit.where})"
                 ) from error
         else:
             attempt.end()
@@ -185,14 +204,14 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
                 # Airflow stores the link once more when the task ends. By then nothing answers at the address.
                 self.spark_ui = None
 
-    def _prepare(self, attempt: TieringAttempt, values: Mapping[str, Any]) -> None:
-        from fluss_tiering.spark import submit  # noqa: PLC0415
+    def _prepare(self, attempt: TieringAttempt, submit: Submit, values: Mapping[str, Any]) -> BaseOperator:
+        from fluss_tiering.spark import submit as engine  # noqa: PLC0415
         from fluss_tiering.spark.options import TierOptions  # noqa: PLC0415
 
         lease = attempt.lease
         try:
             options = TierOptions(
-                server=self.server_address(lease.fluss_conn_id),
+                server=submit.server_address(lease.fluss_conn_id),
                 tables=tuple(attempt.left),
                 lease_id=lease.lease_id,
                 attempt_token=lease.attempt_token,
@@ -202,16 +221,24 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             )
         except FlussTieringError as error:
             raise AirflowFailException(error.message) from None
-        self.prepare(submit.APPLICATION, submit.application_arguments(options), lease.fluss_conn_id)
+        return submit.prepare(engine.APPLICATION, engine.application_arguments(options), lease.fluss_conn_id)
 
-    def _checked_arguments(self) -> dict[str, Any]:
-        """Return the values for fields of `TierOptions` that the arguments stand for.
+    def _arguments_for(self, attempt: TieringAttempt) -> tuple[Submit, dict[str, Any]]:
+        try:
+            return self._checked_arguments()
+        except AirflowFailException as error:
+            attempt.fail(error)
+            raise
+
+    def _checked_arguments(self) -> tuple[Submit, dict[str, Any]]:
+        """Return what submits, and the values for fields of `TierOptions` that the arguments stand for.
 
         Raises:
             AirflowFailException: An argument has a wrong value, which no retry mends.
         """
-        self.check_spark_arguments()
+        submit = self.make_submit()
+        submit.check()
         try:
-            return option_values({name: getattr(self, name) for name in ARGUMENTS})
+            return submit, option_values({name: getattr(self, name) for name in ARGUMENTS})
         except FlussTieringError as error:
             raise AirflowFailException(error.message) from None

@@ -10,9 +10,10 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_provider_fluss.attempt import release_lease
 from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.lease import LeaseHandle
 from airflow_provider_fluss.operators.arguments import why_not_tiered
-from airflow_provider_fluss.operators.engine_submit import spark_cause
 from airflow_provider_fluss.operators.living_rounds import settled, wait_for_living_rounds
+from airflow_provider_fluss.operators.spark_submit import spark_cause
 from airflow_provider_fluss.outcome import Judgement, Verdict, fail_if_ended, judge, named
 from airflow_provider_fluss.submit_task import HAS_SUBMITTED
 from airflow_provider_fluss.task_states import CLEARED, KILL_SECONDS, MARKED, TaskInstanceKey, within
@@ -23,10 +24,11 @@ from fluss_tiering.model.tiering import LeaseOutcome, TieringState
 if TYPE_CHECKING:
     from airflow.sdk.types import Logger, RuntimeTaskInstanceProtocol
 
-    from airflow_provider_fluss.lease import LeaseHandle
     from fluss_tiering.client import TieringClient
 
 _CANCEL_TIMEOUT_S: Final = 5.0
+_DEFERRED_KEY: Final = "deferred_attempt"
+"""The XCom in which a deferred task keeps its attempt. A trigger that fails hands on nothing that the task gave it."""
 
 
 class TieringAttempt:
@@ -69,6 +71,7 @@ class TieringAttempt:
         self._was_cleared = ti.max_tries > retries
         self._owns_lease = owns_lease
         self.has_begun = False
+        self._is_deferred = False
         self._marked: str | None = None
         self._log = log
 
@@ -102,6 +105,27 @@ class TieringAttempt:
         except FlussTieringError as error:
             # The application tells the reason in the statuses of the tables, or waits until the server is back.
             self._log.warning("All tables of lease %s are given to Spark: %s", lease.lease_id, error)
+
+    def defer(self, ti: RuntimeTaskInstanceProtocol) -> None:
+        """Keep what is known of the attempt while the task is deferred. Airflow keeps the XComs of a task meanwhile."""
+        self._is_deferred = True
+        ti.xcom_push(
+            key=_DEFERRED_KEY,
+            value={
+                "lease": self.lease.to_xcom(),
+                "first_token": self._first_token,
+                "left": list(map(str, self.left)),
+                "has_begun": self.has_begun,
+            },
+        )
+
+    def resume(self, ti: RuntimeTaskInstanceProtocol) -> None:
+        """Go on with the attempt that `defer` has kept."""
+        kept = ti.xcom_pull(task_ids=ti.task_id, key=_DEFERRED_KEY, map_indexes=self._key.index)
+        self.lease = LeaseHandle.from_xcom(kept["lease"])
+        self._first_token = kept["first_token"]
+        self.left = [TablePath.parse(table) for table in kept["left"]]
+        self.has_begun = kept["has_begun"]
 
     def end(self, error: Exception | None = None) -> bool:
         """Judge the rounds after Spark has ended.
@@ -166,7 +190,7 @@ class TieringAttempt:
 
     def release(self) -> None:
         """Drop the lease if this task began the attempt: the release task knows only the attempt before."""
-        if not self.has_begun:
+        if not self.has_begun or self._is_deferred:
             return
         lease = self.lease
         try:

@@ -100,7 +100,8 @@ def test_the_address_of_spark_is_stored_while_the_application_runs(line, monkeyp
     operator = FlussTieringSparkOperator(task_id="submit", lease=LEASE)
     context = Context()
     operator.pre_execute(context)
-    hook = operator._get_hook()
+    hook = SparkSubmitHook()
+    operator.notice_hook(hook)
 
     def lines():
         yield "first\n"

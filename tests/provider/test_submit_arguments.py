@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG
 from provider_support import is_shown_alone
 
 from airflow_provider_fluss.operators.lease import (
@@ -249,6 +250,15 @@ def test_an_unusable_connection_is_one_line_and_one_try(  # D67
             task.execute(context(task.task_id))
         assert str(failed.value).startswith(said)
         assert "\n" not in str(failed.value)
+
+
+def test_arguments_of_spark_submit_may_be_defaults_or_stand_beside_mapped_ones():
+    with DAG("dag", default_args={"deploy_mode": "cluster"}):
+        one = FlussTieringSparkOperator(task_id="one", lease=None, conf={"a": "b"})
+        FlussTieringSparkOperator.partial(task_id="many", executor_memory="2g").expand(lease=[{}])
+    assert one.submit_arguments == {"conf": {"a": "b"}, "deploy_mode": "cluster"}
+    with pytest.raises(TypeError, match="deployment_mode"):
+        FlussTieringSparkOperator(task_id="wrong", lease=None, deployment_mode="cluster")
 
 
 def test_the_application_is_not_to_be_replaced(make):

@@ -10,10 +10,10 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from provider_support import Driver, dead_driver
 
-from airflow_provider_fluss.operators.engine_submit import spark_cause
 from airflow_provider_fluss.operators.lease import (
     FlussReleaseKvSnapshotLeaseOperator,
 )
+from airflow_provider_fluss.operators.spark_submit import spark_cause
 from airflow_provider_fluss.outcome import Verdict, judge
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 from fluss_tiering.client import TieringClient
