@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
     from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
     from airflow_provider_fluss.triggers.tiered import FlussTableTieredTrigger
+    from airflow_provider_fluss.ways import Way
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,7 @@ __all__ = [
     "FlussTieringStatusSensor",
     "FlussTieringStatusTrigger",
     "FlussVerifyOperator",
+    "Way",
     "__version__",
     "create_asset",
     "release_lease_on_failure",
@@ -67,6 +69,7 @@ if not TYPE_CHECKING:
         "FlussTieringStatusSensor": "sensors.status",
         "FlussTieringStatusTrigger": "triggers.status",
         "FlussVerifyOperator": "operators.maintenance",
+        "Way": "ways",
         "create_asset": "assets.table",
         "release_lease_on_failure": "callbacks",
     }

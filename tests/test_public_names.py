@@ -71,6 +71,7 @@ PUBLIC = {
         "FlussTieringStatusSensor",
         "FlussTieringStatusTrigger",
         "FlussVerifyOperator",
+        "Way",
         "__version__",
         "create_asset",
         "release_lease_on_failure",

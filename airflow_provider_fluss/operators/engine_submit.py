@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
@@ -12,6 +13,8 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
 from airflow_provider_fluss.operators.spark_submit import SparkSubmit
+from airflow_provider_fluss.operators.way_submit import WaySubmit
+from airflow_provider_fluss.ways import Way
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -28,6 +31,9 @@ _OF_SPARK_SUBMIT: Final = {
 
 Resumed = tuple[str, dict[str, Any] | None]
 """The method with which a deferred operator goes on, and its arguments."""
+
+_OF_WAY: Final = ("package", "spark_version", "conf", "arguments")
+"""What is rendered of a way."""
 
 
 class Submit(Protocol):
@@ -79,12 +85,13 @@ class EngineSubmitOperator(BaseOperator):
     It holds the operator that submits, and is killed, resumed after a deferral and timed out in its place.
 
     Args:
-        conn_id: The Spark connection. (templated)
-        name: The name of the Spark application. (templated)
-        kwargs: Other arguments of `SparkSubmitOperator`. (templated)
+        name: The name of the Spark application, if `spark-submit` of this machine submits it. (templated)
+        conn_id: The Spark connection for it. (templated)
+        submit: The way to submit; None for `spark-submit` of this machine.
+        kwargs: Other arguments of `SparkSubmitOperator` for it. (templated)
 
     Raises:
-        ValueError: The application or its arguments were given.
+        ValueError: The application or its arguments were given, or arguments of `spark-submit` beside `submit`.
     """
 
     template_fields: Sequence[str] = ("conn_id", "name", "submit_arguments")
@@ -92,20 +99,31 @@ class EngineSubmitOperator(BaseOperator):
     ui_color = "#fbe3d4"
 
     @_taking_spark_arguments
-    def __init__(self, *, conn_id: str = DEFAULT_SPARK_CONN_ID, name: str, **kwargs: Any) -> None:
+    def __init__(
+        self, *, name: str, conn_id: str = DEFAULT_SPARK_CONN_ID, submit: Way | None = None, **kwargs: Any
+    ) -> None:
         if given := sorted(kwargs.keys() & _OWN):
             raise ValueError(
                 f"{', '.join(given)} cannot be set: {type(self).__name__} submits an application of its own"
             )
         arguments = {name: kwargs.pop(name) for name in _OF_SPARK_SUBMIT if name in kwargs}
+        if submit is not None and (given := [*arguments, *(["conn_id"] if conn_id != DEFAULT_SPARK_CONN_ID else [])]):
+            raise ValueError(
+                f"{', '.join(given)} cannot be set beside submit: give the arguments of the operator to the way"
+            )
         super().__init__(**kwargs)
         self.conn_id = conn_id
         self.name = name
+        self.way = submit
+        if submit is not None:
+            arguments = {each: getattr(submit, each) for each in _OF_WAY}
         self.submit_arguments = arguments
         self._running: BaseOperator | None = None
 
     def make_submit(self) -> Submit:
         """Return what submits, with the rendered arguments."""
+        if self.way is not None:
+            return WaySubmit(replace(self.way, **self.submit_arguments), self)
         return SparkSubmit(
             task_id=self.task_id,
             conn_id=self.conn_id,

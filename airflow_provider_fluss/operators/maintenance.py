@@ -45,7 +45,7 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
     Args:
         tables: The `database.table` of each table. (templated)
         fluss_conn_id: The connection of the tiering server. (templated)
-        kwargs: Other arguments of `SparkSubmitOperator`.
+        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
     """
 
     template_fields: Sequence[str] = (*EngineSubmitOperator.template_fields, "tables", "fluss_conn_id")
@@ -148,7 +148,7 @@ class FlussMaintainOperator(FlussMaintenanceOperator):
         fluss_conn_id: The connection of the tiering server. (templated)
         conn_id: The Spark connection. (templated)
         name: The name of the Spark application. (templated)
-        kwargs: Other arguments of `SparkSubmitOperator`.
+        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
     """
 
     template_fields: Sequence[str] = (
@@ -211,7 +211,7 @@ class FlussCompactOperator(FlussMaintenanceOperator):
         fluss_conn_id: The connection of the tiering server. (templated)
         conn_id: The Spark connection. (templated)
         name: The name of the Spark application. (templated)
-        kwargs: Other arguments of `SparkSubmitOperator`.
+        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
     """
 
     template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "min_input_files", "delete_files")
@@ -256,7 +256,7 @@ class FlussExpireSnapshotsOperator(FlussMaintenanceOperator):
         fluss_conn_id: The connection of the tiering server. (templated)
         conn_id: The Spark connection. (templated)
         name: The name of the Spark application. (templated)
-        kwargs: Other arguments of `SparkSubmitOperator`.
+        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
     """
 
     template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "older_than", "retain_last")
@@ -298,7 +298,7 @@ class FlussVerifyOperator(FlussMaintenanceOperator):
         fluss_conn_id: The connection of the tiering server. (templated)
         conn_id: The Spark connection. (templated)
         name: The name of the Spark application. (templated)
-        kwargs: Other arguments of `SparkSubmitOperator`.
+        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
     """
 
     template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "limit")

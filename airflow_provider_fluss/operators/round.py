@@ -34,7 +34,7 @@ class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
     """Run a round of each table in one task: acquire the lease, submit the application, wait, and release the lease.
 
     Use it if one box is enough. Four tasks are better if the wait is long, since this task takes a slot of a worker for
-    the whole time, and cannot be deferred. It takes every argument of `FlussTieringSparkOperator` except `lease`.
+    the whole time, unless a `Way` defers it. It takes every argument of `FlussTieringSparkOperator` except `lease`.
 
     The task returns one summary for each table with its epoch, rows, bytes, files and lake snapshot. It fails if a
     table was not tiered, and names it with its last error. A retry goes on with the same attempt while one of its

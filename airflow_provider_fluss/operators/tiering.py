@@ -34,6 +34,9 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
     are added to those that the application needs. In client deploy mode the task runs as long as the application. In
     cluster deploy mode it sends the engine along, unless `py_files` is given.
 
+    With a `Way` as `submit`, another operator submits, which is killed and deferred with this task. Its links and its
+    return value are not kept.
+
     An application may outlive its task, for example if the process of the task is killed. The next try, in either
     deploy mode, waits for the rounds that it runs and takes their outcome. It gives Spark only the tables that are
     left. The server ends a round whose driver is dead after its `heartbeat_timeout`, so that this wait ends. If the
@@ -64,7 +67,7 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             bytes or a text such as `64mb`. (templated)
         conn_id: The Spark connection. (templated)
         name: The name of the Spark application. (templated)
-        kwargs: Other arguments of `SparkSubmitOperator`.
+        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
     """
 
     has_own_lease: ClassVar[bool] = False

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 EXAMPLE_DAGS: Final = Path(__file__).resolve().parents[2] / "dags"
-_SCHEDULE: Final = re.compile(r'^    schedule="[^"]+",$', re.MULTILINE)
+_SCHEDULE: Final = re.compile(r'^( +)schedule="[^"]+",$', re.MULTILINE)
 
 
 def copy_without_schedules(folder: Path) -> Path:
@@ -18,7 +18,7 @@ def copy_without_schedules(folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(EXAMPLE_DAGS.glob("example_*.py")):
-        text, found = _SCHEDULE.subn("    schedule=None,", path.read_text())
+        text, found = _SCHEDULE.subn(r"\1schedule=None,", path.read_text())
         if found != 1:
             raise ValueError(f"{path} has {found} schedules: expected 1 line 'schedule=\"...\",' of the decorator")
         (folder / path.name).write_text(text)

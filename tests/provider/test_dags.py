@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from airflow.sdk import TriggerRule
 from airflow_names import DagBag, DagSerialization, dag_bag
 
 import airflow_provider_fluss
+from airflow_provider_fluss import ways
 from airflow_provider_fluss.callbacks import release_lease_on_failure
 from examples.flights.example_dags import EXAMPLE_DAGS, copy_without_schedules
 
+WAYS = [name for name, found in vars(ways).items() if isfunction(found) and found.__module__ == ways.__name__]
 FILES = sorted(EXAMPLE_DAGS.glob("example_*.py"))
 
 
@@ -26,7 +29,8 @@ def bag() -> DagBag:
 
 def test_dags_import_and_serialize(bag):
     assert not bag.import_errors
-    assert set(bag.dags) == {"fluss_lake_maintenance", "fluss_tiering", "fluss_tiering_table", "fluss_watch"}
+    of_ways = {f"fluss_submit_{name}" for name in WAYS if not name.startswith("_")}
+    assert set(bag.dags) == {"fluss_lake_maintenance", "fluss_tiering", "fluss_tiering_table", "fluss_watch", *of_ways}
     for dag in bag.dags.values():
         DagSerialization.to_dict(dag)
         assert dag.doc_md
@@ -38,6 +42,7 @@ def test_each_example_is_a_file_that_airflow_finds():
     assert {path.name for path in EXAMPLE_DAGS.glob("*.py")} == {path.name for path in FILES}
     assert {path.stem.removeprefix("example_") for path in FILES} == {
         "fluss_lake_maintenance",
+        "fluss_submit",
         "fluss_tiering",
         "fluss_tiering_table",
         "fluss_watch",
