@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fluss-jars run run-fluss up up-fluss down test test-fast test-long verify test-matrix test-install airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist clean
+.PHONY: help setup fluss-jars run run-fluss up up-fluss down test check test-only test-fast test-long verify test-matrix test-install airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist release-check clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -76,7 +76,11 @@ down: setup ## End what `make up` or `make up-fluss` started
 # Many tests wait for other programs, so one process more than there are cores uses them better.
 PROCESSES ?= $(shell expr $$(nproc) + 1)
 
-test: setup $(FLUSS_JARS) lint types imports protos-check docs-site ## All checks and tests but the long ones (ARGS=--renew-durations after large changes)
+test: check test-only ## All checks and tests but the long ones (ARGS=--renew-durations after large changes)
+
+check: lint types imports protos-check docs-site ## All checks that run no tests
+
+test-only: setup $(FLUSS_JARS) ## All tests but the long ones (ARGS=tests/server for some)
 	@$(BIN)/pytest -m "not long" --numprocesses $(PROCESSES) --durations 20 --durations-min 5 $(ARGS)
 
 # Airflow alone takes seconds to import: its tests are not even collected.
@@ -186,7 +190,7 @@ audit: $(INSTALLED) ## Look for known vulnerabilities of what constraints.txt pi
 	@$(BIN)/python tools/audit.py $(ARGS)
 
 sbom: $(INSTALLED) ## Write the list of what users install (SBOM) into dist/
-	@$(BIN)/python tools/sbom.py $(ARGS)
+	@$(BIN)/python tools/sbom.py
 
 dist: ## Build the wheels and the source archives of both packages into dist/
 	@echo '1 of 3: getting the build tool uv into $(VENV)/ (seconds) ...'
@@ -194,10 +198,13 @@ dist: ## Build the wheels and the source archives of both packages into dist/
 	@rm -f dist/*.whl dist/*.tar.gz
 	@echo '2 of 3: building airflow-provider-fluss (seconds) ...'
 	@$(BIN)/uv build --python $(BIN)/python --package airflow-provider-fluss --out-dir dist
-	@echo '3 of 3: building fluss-tiering, whose jar is compiled with a pyspark that is downloaded for it (about three minutes) ...'
+	@echo '3 of 3: building fluss-tiering (seconds; three minutes before "make setup", to download a pyspark and compile a jar with it) ...'
 	@$(BIN)/uv build --python $(BIN)/python --package fluss-tiering --out-dir dist
 	@echo 'Built:' dist/*
 	@echo "Next: pip install --find-links dist airflow-provider-fluss 'fluss-tiering[server]'"
+
+release-check: $(INSTALLED) $(CATALOG_JAR) dist sbom ## Build what a release has, and check it (ARGS="--tag v0.1.0"; needs the network)
+	@$(BIN)/python tools/release_check.py $(ARGS)
 
 clean: ## Remove what was installed and made
 	rm -rf $(VENV) $(dir $(CATALOG_JAR)) dist .cache .run site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,11 +1,13 @@
 """Compiles the Spark catalog and the other classes in `java/` into the jar that the package carries.
 
-`make setup` runs this file in a checkout, and the build hook in `hatch_build.py` runs it for a wheel. It needs a JDK,
-the jars of pyspark, and Iceberg's runtime for Spark. Beside these, the standard library is enough.
+`make setup` runs this file in a checkout, and the build hook in `hatch_build.py` runs it where a checkout is packed. It
+needs a JDK, the jars of pyspark, and Iceberg's runtime for Spark. Beside these, the standard library is enough.
+A source archive holds the jar, so that building its wheel needs none of them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -19,6 +21,8 @@ ENGINE = Path(__file__).resolve().parent
 SOURCES = ENGINE / "java"
 JAR = ENGINE / "fluss_tiering" / "spark" / "jars" / "fluss-tiering-spark.jar"
 
+_DIGEST = "META-INF/sources.sha256"
+"""The file of the jar that says which sources it was made from."""
 RELEASE = "17"
 """The oldest Java that Spark runs on."""
 PYSPARK = "pyspark>=4.1,<4.2"
@@ -42,12 +46,20 @@ class JarError(Exception):
 
 
 def is_current() -> bool:
-    """Tell whether the jar is there, whole, and newer than its sources and this file."""
-    if not JAR.exists() or not zipfile.is_zipfile(JAR):
+    """Tell whether the jar is there, whole, and made from these sources by this file."""
+    try:
+        with zipfile.ZipFile(JAR) as jar:
+            return jar.read(_DIGEST) == _digest()
+    except (FileNotFoundError, KeyError, zipfile.BadZipFile):
         return False
-    built = JAR.stat().st_mtime
-    # A folder's time tells of files that were removed from it.
-    return all(source.stat().st_mtime <= built for source in (Path(__file__), SOURCES, *SOURCES.rglob("*")))
+
+
+def _digest() -> bytes:
+    digest = hashlib.sha256()
+    for path in (Path(__file__).resolve(), *sorted(path for path in SOURCES.rglob("*") if path.is_file())):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(ENGINE).as_posix()} {len(content)} ".encode() + content)
+    return digest.hexdigest().encode()
 
 
 def compiler() -> str:
@@ -161,6 +173,7 @@ def _pack(classes: Path) -> None:
             for path in sorted(classes.rglob("*")):
                 if path.is_file():
                     archive.writestr(zipfile.ZipInfo(path.relative_to(classes).as_posix()), path.read_bytes())
+            archive.writestr(zipfile.ZipInfo(_DIGEST), _digest())
         unfinished.replace(JAR)
     except OSError as error:
         raise JarError(

@@ -1,4 +1,4 @@
-"""The build hook: a wheel is built only with the jar of the Spark catalog in it."""
+"""The build hook: a wheel or a source archive is built only with the jar of the Spark catalog in it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except catalog_jar.JarError as error:
-        sys.exit(f"error: no wheel of fluss-tiering was built: {error}")
+        sys.exit(f"error: no package of fluss-tiering was built: {error}")
 
 
 class CatalogJarHook(BuildHookInterface):
-    """Compiles the jar when it is not there, or when it is older than its sources."""
+    """Compiles the jar when it is not there, or when it was made from other sources."""
 
     def dependencies(self) -> list[str]:
         """Return what the build needs: a pyspark, for its jars."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +36,8 @@ SCHEMA: Final = SchemaVersion.V1_6
 _OWN_LICENSE: Final = "Apache-2.0"
 _JARS_LICENSE: Final = "Apache-2.0"
 """That of Iceberg and of the SQLite driver."""
+_UNTOLD: Final = {"openlineage-sql": _OWN_LICENSE}
+"""The licences of distributions whose metadata name none, as their source archives have them."""
 _MARKER: Final = f"{ENGINE}:marker"
 _LICENSES: Final = LicenseFactory()
 
@@ -115,10 +117,11 @@ def _licenses(pin: Pin) -> list[License]:
         return []
     if metadata["Version"] != pin.version:
         return []
-    return [_LICENSES.make_from_string(text) for text in _license_texts(metadata)]
+    told = _license_texts(metadata) or filter(None, [_UNTOLD.get(pin.name)])
+    return [_LICENSES.make_from_string(text) for text in told]
 
 
-def _license_texts(metadata: importlib.metadata.PackageMetadata) -> Iterable[str]:
+def _license_texts(metadata: importlib.metadata.PackageMetadata) -> Sequence[str]:
     if "License-Expression" in metadata:
         return [metadata["License-Expression"]]
     text = next(iter(metadata.get_all("License", [])), "").strip()

@@ -62,8 +62,8 @@ def test_the_engines_wheel_holds_its_modules_and_the_catalogs_jar(dist, checkout
 
 def test_the_engines_source_archive_holds_what_its_wheel_is_built_from(dist, checkout):  # D21
     engine = checkout / "engine"
-    expected = files_below(engine, *(path.name for path in engine.iterdir()))
-    assert in_source_archive(dist, ENGINE).keys() == expected | {".gitignore", "PKG-INFO"}
+    expected = files_below(engine, *(path.name for path in engine.iterdir() if path.name != "__pycache__"))
+    assert in_source_archive(dist, ENGINE).keys() == expected | {".gitignore", "PKG-INFO", JAR}
 
 
 def test_the_providers_packages_hold_the_provider_and_its_example_dags(dist, checkout):  # E40
@@ -72,7 +72,7 @@ def test_the_providers_packages_hold_the_provider_and_its_example_dags(dist, che
     # Airflow looks for the example DAGs of a provider in this folder of its package.
     examples = {name.replace("dags/", f"{PROVIDER}/example_dags/") for name in dags}
     assert without_dist_info(in_wheel(dist, PROVIDER)) == provider | examples
-    beside = {".gitignore", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
+    beside = {".gitignore", "LICENSE", "NOTICE", "PKG-INFO", "README.md", "pyproject.toml"}
     assert in_source_archive(dist, PROVIDER).keys() == provider | dags | beside
 
 
@@ -103,16 +103,25 @@ def test_a_version_stands_in_one_place(checkout, file):
     assert project["dynamic"] == ["version"]
 
 
-@pytest.mark.system
-def test_no_wheel_is_built_without_a_compiler(checkout, tmp_path):  # D21
-    command = [UV, "build", "--wheel", "--python", sys.executable, "--out-dir", str(tmp_path), "engine"]
+def build(checkout: Path, source: str, target: Path) -> subprocess.CompletedProcess[str]:
+    """Build a wheel on a machine without a JDK."""
+    command = [UV, "build", "--wheel", "--python", sys.executable, "--out-dir", str(target), source]
     environment = {**os.environ, "JAVA_HOME": "/nowhere"}
-    answer = subprocess.run(
+    return subprocess.run(
         command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=280, check=False
     )
+
+
+@pytest.mark.system
+def test_only_a_source_archive_is_built_without_a_compiler(dist, checkout, tmp_path):  # D21
+    (archive,) = dist.glob(f"{ENGINE}-*.tar.gz")
+    assert build(checkout, str(archive), tmp_path).returncode == 0
+    assert in_wheel(tmp_path, ENGINE) == in_wheel(dist, ENGINE)
+    (checkout / "engine" / JAR).unlink()
+    answer = build(checkout, "engine", tmp_path / "none")
     assert answer.returncode != 0
-    (line,) = [line for line in answer.stderr.splitlines() if "no wheel of fluss-tiering was built" in line]
+    (line,) = [line for line in answer.stderr.splitlines() if "no package of fluss-tiering was built" in line]
     assert "/nowhere has no bin/javac" in line
     assert "install a JDK" in line
     assert "Traceback" not in answer.stderr
-    assert not list(tmp_path.glob("*.whl"))
+    assert not list(tmp_path.glob("none/*.whl"))
