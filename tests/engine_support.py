@@ -12,7 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ import pyarrow as pa
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.server import app
 from fluss_tiering.server.app import TieringServer
 from fluss_tiering.server.settings.server_settings import load_settings
 from waiting import WAIT_S
@@ -30,6 +33,9 @@ HOUR = 60 * MINUTE
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 
 _NUMBERS = itertools.count()
+
+# A server collects garbage when it starts. In the process of a run of tests this takes half a second.
+app.gc_tuning = SimpleNamespace(loading=nullcontext, release_all=lambda: None)  # type: ignore[assignment]
 
 
 class VirtualClock:

@@ -7,6 +7,7 @@ Spark are all that is left for it. Everything else runs wherever a process is fr
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import tempfile
@@ -175,6 +176,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     told = getattr(session.config, "workerinput", {})
     if told.get("workerid") == "gw0":
         Path(told["units"]).write_text(json.dumps({item.nodeid: unit_of(item) for item in session.items}))
+    # What pytest and the modules hold lasts for the whole run, and each garbage collection would look at all of it.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -22,6 +23,9 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
+from fluss_tiering.server.edge import listener
+from fluss_tiering.server.edge.callers.issuer_keys import IssuerKeys
+from fluss_tiering.server.services import lake_tiering
 from fluss_tiering.server.settings.server_settings import load_settings
 from waiting import wait_until
 
@@ -48,6 +52,14 @@ def settings_of(issuer: Issuer, folder: Path, **others: object) -> dict[str, obj
     access = folder / "access.toml"
     access.write_text(ACCESS)
     return {"oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, "access_file": access, **others}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_pauses() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(listener, "IssuerKeys", partial(IssuerKeys, pause_s=0.1))
+        patched.setattr(lake_tiering, "_SIGN_OF_LIFE_S", 0.1)
+        yield
 
 
 @pytest.fixture(scope="module")

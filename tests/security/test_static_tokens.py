@@ -24,6 +24,7 @@ from fluss_tiering.server.edge.callers import tokens
 from fluss_tiering.server.edge.callers.authentication import CallCredentials
 from fluss_tiering.server.edge.callers.static_tokens import StaticTokens
 from fluss_tiering.server.edge.callers.tokens import TokenFile
+from fluss_tiering.server.services import lake_tiering
 from waiting import wait_until
 
 
@@ -139,7 +140,10 @@ def test_new_and_revoked_tokens_are_known_without_a_restart(server: ServerThread
     assert "unknown, expired or revoked" in error.message
 
 
-def test_a_stream_ends_when_its_token_is_revoked(server: ServerThread, file: Path) -> None:
+def test_a_stream_ends_when_its_token_is_revoked(
+    server: ServerThread, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_tiering, "_SIGN_OF_LIFE_S", 0.1)
     token = create(file, "watcher", "-r", "reader")
     wait_until(lambda: refusal(server, token) is None)
     with TieringClient(server.target, security=ClientSecurity(token=token)) as client:

@@ -18,6 +18,7 @@ from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.server.edge.callers import certificates
+from fluss_tiering.server.services import lake_tiering
 from fluss_tiering.server.settings.server_settings import load_settings
 from waiting import wait_until
 
@@ -151,6 +152,7 @@ def test_a_certificate_that_expires_ends_its_streams_and_its_calls(
             return datetime.now(tz) + timedelta(days=10)
 
     with ServerThread(tmp_path / "data", **settings) as server, TieringClient(server.target, security=reader) as client:
+        monkeypatch.setattr(lake_tiering, "_SIGN_OF_LIFE_S", 0.1)
         changes = client.watch_tiering_statuses()
         next(changes)
         # The connection is open, and TLS does not look at the certificate again.

@@ -22,6 +22,8 @@ from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.model.tiering import LeaseDrop, TieringState
+from fluss_tiering.server import app
+from fluss_tiering.server.core import gc_tuning
 from fluss_tiering.server.core.tiering.manager import LakeTieringManager
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY
@@ -47,7 +49,10 @@ def test_two_servers_never_share_a_port(tmp_path: Path) -> None:
     assert not (tmp_path / "two").exists(), "a server that found its port taken left files behind"
 
 
-def test_what_a_server_loaded_is_kept_out_of_garbage_collections_until_it_stops(tmp_path: Path) -> None:
+def test_what_a_server_loaded_is_kept_out_of_garbage_collections_until_it_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "gc_tuning", gc_tuning)
     with ServerThread(tmp_path / "data"):
         assert gc.get_freeze_count() > 0
         assert gc.isenabled()
