@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+import typer
 from rich.console import Console
 
 from engine_fixtures import client, server
@@ -16,6 +18,7 @@ from fluss_tiering.cli.common import output
 __all__ = ["client", "server"]
 
 _NUMBERS = itertools.count()
+_made_once = functools.cache(typer.main.get_command)
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Answer:
 @pytest.fixture
 def command(server, monkeypatch, capsys) -> Callable[..., Answer]:
     monkeypatch.setenv("FLUSS_TIERING_SERVER", server.target)
+    monkeypatch.setattr("typer.main.get_command", _made_once)
     # Made anew, since what the environment says of terminals was read when the module was loaded.
     monkeypatch.setattr(output, "console", Console(width=160, height=100, force_terminal=False))
 

@@ -6,6 +6,7 @@ machine can read command lines.
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Annotated
@@ -84,6 +85,7 @@ def use(
         os.environ[security.TLS_VARIABLE] = "true" if tls else "false"
 
 
+@functools.cache
 def options() -> list[TyperOption]:
     """Return the options of `use`, for a command that takes them behind its name."""
     app = typer.Typer(add_completion=False)
