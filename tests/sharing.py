@@ -64,8 +64,9 @@ def _let_examples_take_any_time() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out versions of Fluss that are not here, or that the marker `fluss_versions` of a test does not name.
 
-    A test that several versions can run is a long one with all of them but one, which its name chooses. A test with the
-    marker `sampled` is a long one with all of its cases but as many as the marker says, which their names choose.
+    A test that several versions can run is a long one with all of them but one. The name of its file chooses this one,
+    so that what the tests of a file share is started once. A test with the marker `sampled` is a long one with all of
+    its cases but as many as the marker says, which their names choose.
     """
     items[:] = filter(_can_run, items)
     _choose_versions(items)
@@ -83,7 +84,7 @@ def _choose_versions(items: Iterable[pytest.Item]) -> None:
         if version := _version_of(item):
             versions[item.nodeid.replace(f"fluss-{version}", "")].append(item)
     for name, same in versions.items():
-        chosen = zlib.crc32(name.encode()) % len(same)
+        chosen = zlib.crc32(name.partition("::")[0].encode()) % len(same)
         for number, item in enumerate(same):
             if number != chosen:
                 item.add_marker("long")

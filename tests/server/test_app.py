@@ -1,4 +1,4 @@
-"""The server as a whole: start, stop, health, reflection, and the errors that prevent a start."""
+"""The server as a whole: start, stop, health, and the errors that prevent a start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import grpc
 import pyarrow as pa
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from structlog.testing import capture_logs
 
 from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor, new_path, new_table
@@ -30,14 +29,12 @@ from fluss_tiering.wire.errors import ERROR_CODE_METADATA_KEY
 from waiting import wait_until
 
 
-def test_health_and_reflection(server: ServerProcess) -> None:
+def test_health(server: ServerProcess) -> None:
     with grpc.insecure_channel(server.target) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         for service in ("", "fluss_tiering.v1.Tables", "fluss_tiering.v1.LakeTiering"):
             answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        services = ProtoReflectionDescriptorDatabase(channel).get_services()
-    assert {f"fluss_tiering.v1.{name}" for name in ("Tables", "KvSnapshotLeases", "LakeTiering")} <= set(services)
 
 
 def test_two_servers_never_share_a_port(tmp_path: Path) -> None:

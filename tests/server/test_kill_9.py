@@ -27,13 +27,11 @@ long = pytest.mark.long
 @pytest.mark.parametrize(
     ("database", "kills"),
     [
-        ("sqlite", 5),
-        pytest.param("postgresql", 2, marks=pytest.mark.postgres),
+        ("sqlite", 2),
         pytest.param("sqlite", 50, marks=long),
         pytest.param("postgresql", 10, marks=[long, pytest.mark.postgres]),
     ],
 )
-@pytest.mark.sampled(1)
 def test_what_was_acknowledged_outlives_kill_9(
     tmp_path: Path, request: pytest.FixtureRequest, database: str, kills: int
 ) -> None:  # S24, L10, L11, S3, S22

@@ -161,7 +161,7 @@ def test_a_rule_of_scans_in_fluss(at: Rule, cluster: tuple[FlussCluster, Running
         assert at.play(on) == at.expected(FLUSS)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @plays(expiring=True)
 @pytest.mark.fluss_versions("1.0")
 def test_a_rule_of_scans_that_expire_in_fluss(at: Rule, hasty: tuple[FlussCluster, Running]) -> None:

@@ -15,7 +15,6 @@ from fluss_tiering.lake.iceberg.maintenance.rewrites import rewrite_manifests
 from fluss_tiering.model.table import TableInfo, WriteKind
 
 KEYS = 30
-STEPS = 16
 
 
 class History:
@@ -79,18 +78,18 @@ def referred(tiering: Tiering, table: TableInfo) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seed", "deletes", "version", "mode"),
+    ("seed", "steps", "deletes", "version", "mode"),
     [
-        pytest.param(1, "position", "2", "merge-on-read", marks=pytest.mark.long),
-        (2, "equality", "2", "copy-on-write"),
-        (3, "position", "3", "merge-on-read"),
-        pytest.param(4, "position", "2", "copy-on-write", marks=pytest.mark.long),
-        pytest.param(5, "equality", "2", "merge-on-read", marks=pytest.mark.long),
-        pytest.param(6, "position", "3", "copy-on-write", marks=pytest.mark.long),
+        (3, 8, "position", "3", "merge-on-read"),
+        pytest.param(1, 16, "position", "2", "merge-on-read", marks=pytest.mark.long),
+        pytest.param(2, 16, "equality", "2", "copy-on-write", marks=pytest.mark.long),
+        pytest.param(4, 16, "position", "2", "copy-on-write", marks=pytest.mark.long),
+        pytest.param(5, 16, "equality", "2", "merge-on-read", marks=pytest.mark.long),
+        pytest.param(6, 16, "position", "3", "copy-on-write", marks=pytest.mark.long),
     ],
 )
 def test_what_is_left_after_snapshots_expire_reads_as_before(
-    tiering: Tiering, seed: int, deletes: str, version: str, mode: str
+    tiering: Tiering, seed: int, steps: int, deletes: str, version: str, mode: str
 ) -> None:
     table = tiering.table(
         properties={
@@ -102,7 +101,7 @@ def test_what_is_left_after_snapshots_expire_reads_as_before(
     )
     history = History(tiering, table, seed)
     history._round(0)
-    for number in range(1, STEPS):
+    for number in range(1, steps):
         history.step(number)
         if number % 5 == 0:
             expire(tiering, table, retain_last=4)

@@ -41,6 +41,7 @@ def test_settings_that_spark_submit_has_stay(tmp_path: Path) -> None:
     assert said == "['local[1]', '(?i)mine']\n"
 
 
+@pytest.mark.long
 def test_the_master_of_spark_submit_is_named_if_spark_does_not_start(tmp_path: Path) -> None:
     said = submitted(tmp_path, "--master", "local[x]")
     assert said.startswith("error: Spark does not start with the master 'local[x]'")

@@ -24,6 +24,7 @@ def full(fluss_version: str, tmp_path: Path) -> Iterator[FlussCluster]:
         yield started
 
 
+@pytest.mark.long
 @pytest.mark.fluss_versions("1.0")
 def test_a_disk_that_is_too_full_is_named_at_once(full: FlussCluster) -> None:
     with FlussClient(full.bootstrap, timeout=60) as fluss:
