@@ -16,7 +16,6 @@ _SERVER: Final = ROWS | {
     "alembic",
     "cryptography",
     "grpc_health",
-    "grpc_reflection",
     "jwt",
     "prometheus_client",
     "pydantic",

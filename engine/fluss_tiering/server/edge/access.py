@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
-
-import grpc
-import grpc.aio
+from typing import TYPE_CHECKING
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.edge.call_notes import present_call
@@ -24,12 +21,9 @@ from fluss_tiering.server.edge.callers.roles import Role
 from fluss_tiering.server.edge.callers.tokens import public_id
 from fluss_tiering.server.edge.handlers import Passage, surrounded
 from fluss_tiering.server.edge.methods import OPEN_TO_EXECUTORS, REQUIRED_ROLES
-from fluss_tiering.wire.errors import status_of_error, trailing_metadata_of_error
 
 if TYPE_CHECKING:
-    from fluss_tiering.server.edge.handlers import Behaviour, Context, Handler
-
-_REFLECTION: Final = "/grpc.reflection."
+    from fluss_tiering.server.edge.handlers import Context, Handler
 
 
 class CallAccess:
@@ -91,41 +85,6 @@ class CallAccess:
             raise _lacks_role(found.identity, role, method)
         set_caller(Caller(found.identity, role))
         return found
-
-
-class ReflectionAccess(grpc.aio.ServerInterceptor):
-    """Asks callers of reflection who they are.
-
-    Args:
-        authentication: Finds out who calls.
-    """
-
-    def __init__(self, authentication: Authentication) -> None:
-        self._authentication = authentication
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler | None:
-        """Return the handler of a call, which asks for credentials if it is one of reflection."""
-        handler = await continuation(handler_call_details)
-        if handler is None or not str(handler_call_details.method).startswith(_REFLECTION):
-            return handler
-        reflect = cast("Behaviour", handler.stream_stream)
-
-        async def stream(requests: Any, context: Context) -> AsyncIterator[object]:  # noqa: ANN401 - a stream
-            try:
-                credentials = CallCredentials.of(context.invocation_metadata(), context.auth_context())
-                caller = await self._authentication.authenticate(credentials)
-            except FlussTieringError as error:
-                await context.abort(status_of_error(error), error.message, trailing_metadata_of_error(error))
-            async for response in reflect(requests, context):
-                if not caller.is_valid():
-                    return
-                yield response
-
-        return grpc.stream_stream_rpc_method_handler(stream, handler.request_deserializer, handler.response_serializer)
 
 
 def _lacks_role(identity: Identity, role: Role, method: str) -> FlussTieringError:

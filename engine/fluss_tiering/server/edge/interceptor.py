@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class OwnServicesInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps the handlers of our own services, and leaves those of health and reflection as they are."""
+    """Wraps the handlers of our own services, and leaves that of health as it is."""
 
     async def intercept_service(
         self,

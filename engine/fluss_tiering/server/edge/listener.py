@@ -11,10 +11,9 @@ from typing import Final
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.server.edge.access import CallAccess, ReflectionAccess
+from fluss_tiering.server.edge.access import CallAccess
 from fluss_tiering.server.edge.audit_interceptor import AuditInterceptor
 from fluss_tiering.server.edge.audit_log import AuditLog
 from fluss_tiering.server.edge.callers.authentication import Authenticated, Authentication, CallCredentials
@@ -109,12 +108,7 @@ class RpcListener:
         self._audited = AuditInterceptor(self._audit, all_calls=settings.audit_log_calls == "all")
         self._errors = ErrorInterceptor(self._switch.present_check, limits, CallAccess(self.authentication))
         self._server = grpc.aio.server(
-            interceptors=[
-                *interceptors,
-                ReflectionAccess(self.authentication),
-                self._audited,
-                self._errors,
-            ],
+            interceptors=[*interceptors, self._audited, self._errors],
             options=(
                 # Without this a second server could share the port and get half of the calls.
                 ("grpc.so_reuseport", 0),
@@ -132,7 +126,6 @@ class RpcListener:
         self._server.add_generic_rpc_handlers((self._switch,))
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((*_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
         self.port = _listen(self._server, settings.host, settings.port, self.tls)
         if self._audit is not None:
             self._audit.start()
