@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fluss-jars run run-fluss up up-fluss down test check test-only test-fast test-long verify test-matrix test-install airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist release-check clean
+.PHONY: help setup fluss-jars run run-fluss up up-fluss down test check test-only test-fast test-long verify test-matrix test-install test-ways airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist release-check clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -121,6 +121,9 @@ test-matrix: setup ## A real round on each Spark, Iceberg, Java and Python that 
 
 test-install: $(INSTALLED) ## Both packages resolve under Airflow's constraints and beside dbt, Beam and other providers (needs the network)
 	@$(BIN)/python -m verification.installs
+
+test-ways: setup ## A round by what the real operator of each way to submit sends, run by spark-submit (needs the network)
+	@PYTHONPATH=tools $(BIN)/python -m verification.ways
 
 airflow-versions: setup ## The provider on each version of Airflow; writes docs/reference/airflow-versions.md (ARGS="--airflow 3.1")
 	@PYTHONPATH=tools $(BIN)/python verification/airflow_versions.py $(ARGS)

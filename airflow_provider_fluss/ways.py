@@ -51,7 +51,7 @@ def spark_submit(package: str, spark_version: str, conf: Mapping[str, str] | Non
 
 
 def spark_kubernetes(package: str, spark_version: str, conf: Mapping[str, str] | None = None, **arguments: Any) -> Way:
-    """Return the way by `SparkKubernetesOperator`, as a SparkApplication. More of it may stand in `template_spec`."""
+    """Return the way by `SparkKubernetesOperator`, as a SparkApplication, whose rest may stand in `template_spec`."""
     operator = "airflow.providers.cncf.kubernetes.operators.spark_kubernetes.SparkKubernetesOperator"
     return Way(operator, _spark_kubernetes, package, spark_version, conf or {}, arguments)
 
@@ -110,24 +110,23 @@ def _spark_submit(request: SubmitRequest) -> dict[str, Any]:
 
 
 def _spark_kubernetes(request: SubmitRequest) -> dict[str, Any]:
-    return {
-        "template_spec": {
-            "apiVersion": "sparkoperator.k8s.io/v1beta2",
-            "kind": "SparkApplication",
-            "spec": {
-                "type": "Python",
-                "pythonVersion": "3",
-                "mode": "cluster",
-                "restartPolicy": {"type": "Never"},
-                "mainApplicationFile": request.main_file,
-                "arguments": list(request.args),
-                "sparkConf": dict(request.conf),
-                "deps": {"pyFiles": list(request.py_files), "packages": list(request.packages)},
-                "driver": {"env": [{"name": name, "value": value} for name, value in request.env.items()]},
-                "executor": {},
-            },
-        }
+    application = {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2",
+        "kind": "SparkApplication",
+        "spec": {
+            "type": "Python",
+            "pythonVersion": "3",
+            "mode": "cluster",
+            "restartPolicy": {"type": "Never"},
+            "mainApplicationFile": request.main_file,
+            "arguments": list(request.args),
+            "sparkConf": dict(request.conf),
+            "deps": {"pyFiles": list(request.py_files), "packages": list(request.packages)},
+            "driver": {"env": [{"name": name, "value": value} for name, value in request.env.items()]},
+            "executor": {},
+        },
     }
+    return {"template_spec": {"spark": application}}
 
 
 def _emr_serverless(request: SubmitRequest) -> dict[str, Any]:

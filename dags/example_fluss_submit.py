@@ -24,10 +24,12 @@ WAYS: dict[str, Way] = {
         namespace="spark",
         image="registry.example.com/spark-fluss:1",
         template_spec={
-            "spec": {
-                "sparkVersion": "4.1.0",
-                "driver": {"cores": 1, "memory": "2g", "serviceAccount": "spark"},
-                "executor": {"instances": 2, "cores": 1, "memory": "2g"},
+            "spark": {
+                "spec": {
+                    "sparkVersion": "4.1.0",
+                    "driver": {"cores": 1, "memory": "2g", "serviceAccount": "spark"},
+                    "executor": {"instances": 2, "cores": 1, "memory": "2g"},
+                }
             }
         },
     ),
