@@ -12,8 +12,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.server.edge.audit_log import RefusedCalls
-from fluss_tiering.server.edge.call_notes import CallNotes, host_of, request_id_metadata, set_call
+from fluss_tiering.server.edge.call_notes import CallNotes, request_id_metadata, set_call
 from fluss_tiering.server.edge.callers.roles import Role
 from fluss_tiering.server.edge.handlers import Passage, status_of_call, surrounded
 from fluss_tiering.server.edge.interceptor import OwnServicesInterceptor
@@ -44,7 +43,6 @@ class AuditInterceptor(OwnServicesInterceptor):
     def __init__(self, log: AuditLog | None, *, all_calls: bool) -> None:
         self._log = log
         self._all_calls = all_calls
-        self._refused = RefusedCalls(self._summarize)
 
     def wrap(self, handler: Handler, method: str) -> Handler:
         """Return a handler whose calls are written to the audit log."""
@@ -75,14 +73,8 @@ class AuditInterceptor(OwnServicesInterceptor):
         return surrounded(handler, around)
 
     def _write(self, log: AuditLog, call: CallNotes, event: str, outcome: str, *, always: bool) -> None:
-        refused = _is_refused(call)
-        if not always and not refused:
+        if not always and not _is_refused(call):
             return
-        if refused:
-            host = host_of(call.peer)
-            kind = f"address {host}" if call.identity is None else call.identity
-            if not self._refused.has_line(kind, (call.identity, host)):
-                return
         line: dict[str, object] = {
             "time": _now(),
             "event": event,
@@ -106,18 +98,6 @@ class AuditInterceptor(OwnServicesInterceptor):
             if call.rows is not None:
                 line["rows"] = call.rows
         log.write(line)
-
-    def _summarize(self, caller: tuple[str | None, str], count: int) -> None:
-        if self._log is not None:
-            identity, host = caller
-            name = None if identity is None else cut_name(identity)
-            self._log.write(
-                {"time": _now(), "event": "refused", "identity": name, "further_refused_calls": count, "peer": host}
-            )
-
-    def flush(self) -> None:
-        """Write what is counted of refused calls, because the server stops."""
-        self._refused.flush()
 
 
 def _now() -> str:

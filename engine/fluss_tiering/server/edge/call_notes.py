@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from ipaddress import IPv6Address, IPv6Network
 from typing import Final
 from urllib.parse import unquote
 
@@ -110,19 +109,3 @@ def request_id_metadata() -> tuple[tuple[str, str], ...]:
 def address_of_peer(peer: str) -> str:
     """Return "host:port" of a peer, which gRPC names in a way like `ipv4:127.0.0.1:5000` or `ipv6:%5B::1%5D:5000`."""
     return unquote(peer.removeprefix("ipv4:").removeprefix("ipv6:"))[:_MAX_ADDRESS_CHARS]
-
-
-def host_of(address: str) -> str:
-    """Return the machine of "host:port", and the network of an IPv6 address.
-
-    A network of IPv6 has 64 bits for its machines. One machine can take any of these addresses, so limits count them
-    together.
-    """
-    host = address.rpartition(":")[0] or address
-    try:
-        found = IPv6Address(host.strip("[]"))
-    except ValueError:
-        return host
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(IPv6Network((int(found), _IPV6_NETWORK_BITS), strict=False))

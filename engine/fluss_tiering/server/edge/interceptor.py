@@ -13,7 +13,7 @@ import grpc.aio
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.edge.access import CallAccess
 from fluss_tiering.server.edge.call_notes import present_call
-from fluss_tiering.server.edge.failed_calls import FailedCalls
+from fluss_tiering.server.edge.failed_calls import abort
 from fluss_tiering.server.edge.handlers import Passage, decoded, surrounded, wrapped
 from fluss_tiering.server.edge.limits import CallLimits
 
@@ -60,11 +60,6 @@ class ErrorInterceptor(OwnServicesInterceptor):
         self._present_check = present_check
         self._access = access
         self._limits = limits
-        self._failed = FailedCalls()
-
-    def flush(self) -> None:
-        """Log what is counted of refused calls, because the server stops."""
-        self._failed.flush()
 
     def wrap(self, handler: Handler, method: str) -> Handler:
         """Return a handler that decodes requests and turns errors into statuses."""
@@ -83,7 +78,7 @@ class ErrorInterceptor(OwnServicesInterceptor):
             except grpc.aio.AbortError:
                 raise
             except Exception as error:  # noqa: BLE001 - the answer must not show an unexpected error
-                await self._failed.abort(context, method, _cause(error, check))
+                await abort(context, method, _cause(error, check))
 
         return surrounded(handler, around)
 

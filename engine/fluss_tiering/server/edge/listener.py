@@ -160,8 +160,6 @@ class RpcListener:
         if self.issuer_keys is not None:
             await self.issuer_keys.stop()
         await self._server.stop(grace_s)
-        self._errors.flush()
-        self._audited.flush()
         if self._audit is not None:
             await asyncio.to_thread(self._audit.close)
 
