@@ -19,7 +19,6 @@ REQUEST_ID_KEY: Final = "fluss-tiering-request-id"
 """The trailing metadata key of a call's id."""
 
 _MAX_ADDRESS_CHARS: Final = 128
-_IPV6_NETWORK_BITS: Final = 64
 
 
 class CallNotes:
