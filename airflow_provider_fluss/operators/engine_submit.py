@@ -135,9 +135,7 @@ class EngineSubmitOperator(BaseOperator):
     def notice_hook(self, hook: SparkSubmitHook) -> None:
         """Look at the hook that runs `spark-submit` on this machine, before it does."""
 
-    def run_submit(
-        self, operator: BaseOperator, context: Context, resumed: tuple[str, dict[str, Any] | None] | None
-    ) -> None:
+    def run_submit(self, operator: BaseOperator, context: Context, resumed: Resumed | None) -> None:
         """Execute the operator that submits, or resume it after its deferral.
 
         Args:

@@ -31,6 +31,9 @@ _DEFAULTS: Final = {"spark.log.level": "WARN"}
 """Settings that the application does not need, but that keep the log of a task readable."""
 _WRONG_JAVA: Final = ("UnsupportedClassVersionError", "JAVA_HOME is not set", "Unable to locate a Java Runtime")
 
+_BEFORE_OUTPUT: Final = ("Cannot execute", "No driver id is known")
+"""How an error of Spark's provider begins in which the end of the output of `spark-submit` follows."""
+
 _ERROR_LINE: Final = re.compile(r"ERROR fluss_tiering: (.+)")
 """An error that an application logged. Its last one is the cause of its end."""
 _QUIET: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?:DEBUG|INFO|WARNING) \S+: ")
@@ -220,13 +223,17 @@ def _master(connection: Connection) -> str:
 
 
 def spark_cause(error: Exception) -> str:
-    """Return the line of Spark's last output that tells why it failed, without secrets.
+    """Return the line of Spark's last output, or of another operator's error, that tells why Spark failed.
+
+    It has no secrets.
 
     Raises:
         AirflowFailException: Spark did not run at all, because of the Java that it found.
     """
     message = mask_secrets(str(error))
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or [type(error).__name__]
+    if not lines[0].startswith(_BEFORE_OUTPUT):
+        return logged_error(message) or lines[0]
     if wrong := next((line for line in lines if any(each in line for each in _WRONG_JAVA)), None):
         raise AirflowFailException(
             f"Spark needs Java 17 or newer on this worker: set JAVA_HOME for it ({wrong})"
@@ -235,8 +242,7 @@ def spark_cause(error: Exception) -> str:
     # What the application logged below the level of an error may name one, but did not end it.
     loud = [line for line in output if not _QUIET.match(line)]
     telling = (line for line in loud if "Exception" in line or "Error" in line or "error:" in line)
-    last = _QUIET.sub("", output[-1]) if output else "it gave no reason"
-    return logged_error(message) or next(telling, last)
+    return logged_error(message) or next(telling, _QUIET.sub("", output[-1]))
 
 
 def logged_error(output: str) -> str | None:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
 from airflow.sdk import DAG, BaseOperator
-from airflow.sdk.exceptions import AirflowTaskTimeout
 from airflow.triggers.testing import SuccessTrigger
 from airflow_names import DagSerialization
 from provider_support import Driver, is_shown_alone
@@ -142,7 +141,7 @@ def test_the_operator_gets_a_request_without_anything_of_this_machine(
 def test_an_error_is_that_of_the_platform_and_the_last_try_leaves_nothing(client, context, new_table, monkeypatch):
     def fail(platform: Platform) -> None:
         Driver(client, "elsewhere").claim(platform.lease, str(platform.options.tables[0]))
-        raise AirflowException("Job 7 failed: no quota")
+        raise AirflowException("Job 7 failed: no quota\nDriver logs: https://logs")
 
     monkeypatch.setattr(Platform, "does", fail)
     task = one_task(new_table(), submit=by_platform())
