@@ -161,20 +161,6 @@ def test_a_certificate_that_has_expired_is_warned_of(tmp_path: Path, days: int) 
     assert all("the server's certificate is not valid now" in each for each in warned)
 
 
-def test_a_token_is_warned_of_before_it_expires(tokens: Tokens) -> None:
-    tokens.add("bert", tokens.now + timedelta(days=8))
-    token_id = tokens.texts["bert"].split("_")[1]
-    warned = []
-    for _ in range(9):
-        with capture_logs() as logged:
-            assert tokens.accepts("anna")
-            tokens.accepts("anna")
-        warned.append([each["token_id"] for each in logged if "expires soon" in each["event"]])
-        tokens.now += timedelta(days=1)
-    assert warned == [[]] * 2 + [[token_id]] * 6 + [[]], "once a day, in the last week"
-    assert not tokens.accepts("bert")
-
-
 def samples(collector: ServerCollector, name: str) -> list[tuple[dict[str, str], float]]:
     found: list[Metric] = [each for each in collector.collect() if each.name == name]
     return [(sample.labels, sample.value) for each in found for sample in each.samples]

@@ -113,27 +113,6 @@ async def test_the_cause_is_told_with_what_to_do(name: str, certificates: Certif
         assert failed.value.message == message
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["a certificate for another name", "a client without TLS", "no client certificate"])
-@pytest.mark.sampled(2)
-def test_localhost_hides_no_cause_behind_its_other_address(name: str, certificates: Certificates) -> None:
-    serve, security, _ = CASES[name]
-    with serve(certificates) as server:
-        message = told(f"localhost:{server.server.port}", security(certificates))
-        # gRPC tells of the address that it tried last, which is either of the two.
-        assert "TLS" in message
-        assert "fluss-tiering serve" not in message
-    if "Connection refused" in message:
-        assert f"accepts connections at 127.0.0.1:{server.server.port}, but the TLS handshake fails" in message
-
-
-@pytest.mark.slow
-def test_localhost_without_a_server_is_told_so(certificates: Certificates) -> None:
-    with certificates.serve(certificates.server) as server:
-        target = f"localhost:{server.server.port}"
-    assert told(target, certificates.trusting()).startswith(f"cannot reach the tiering server at {target}: ")
-
-
 @pytest.mark.parametrize(
     ("ca", "cert", "key", "expected"),
     [

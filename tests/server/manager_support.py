@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +21,15 @@ from fluss_tiering.model.tiering import (
     Claim,
     HeartbeatAnswer,
     HeartbeatEntry,
+    LeaseOutcome,
+    TieringRound,
     TieringState,
     TieringStats,
     TieringStatus,
 )
 from fluss_tiering.server.core.lake.backlogs import Backlogs
 from fluss_tiering.server.core.lake.manager import LakeSnapshotManager
-from fluss_tiering.server.core.leases.attempts import LeaseAttempts
+from fluss_tiering.server.core.leases.attempts import LeaseAttempts, outcome_of
 from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
 from fluss_tiering.server.core.managers import Managers as ServerManagers
 from fluss_tiering.server.core.store.store import SqlTieringStore
@@ -68,6 +71,14 @@ class Managers:
 
     def close(self) -> None:
         self.store.close()
+
+    def rounds(self, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
+        """The newest rounds of each table that matches, all in one page."""
+        page = self.tiering.rounds_page(path, lease_id, limit, None, sys.maxsize)
+        return sorted(page.rounds, key=lambda each: each.path)
+
+    def lease_outcome(self, lease_id: str, attempt_token: int | None) -> LeaseOutcome:
+        return outcome_of(self.tiering.attempt(lease_id), self.rounds(None, lease_id, 1), attempt_token)
 
     @contextmanager
     def failing_disk(self) -> Iterator[None]:

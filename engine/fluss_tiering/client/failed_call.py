@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
 from typing import Final, Protocol
 
@@ -70,8 +69,6 @@ _CLOSED_HINT: Final = (
 )
 CLOSED_AT_ONCE: Final = "closed the connection at once"
 """A part of the message for a server that ended a connection before the first call."""
-
-_LOOPBACK_TIMEOUT_S: Final = 1.0
 
 
 class FailedCall(Protocol):
@@ -163,33 +160,9 @@ def _unavailable(target: str, details: str) -> str:
             f"the tiering server at {target} does not answer any more ({details}): it hangs, or the network to it is "
             "cut; look at its log and at its machine"
         )
-    connecting = NOT_CONNECTED in details
-    if connecting and any(text in details for text in _CLOSED):
+    if NOT_CONNECTED in details and any(text in details for text in _CLOSED):
         return f"the tiering server at {target} {CLOSED_AT_ONCE}: {_CLOSED_HINT} ({details})"
-    if connecting and (other := _accepting_loopback(target)) is not None:
-        return (
-            f"the tiering server at {target} accepts connections at {other}, but the TLS handshake fails there or the "
-            f"server closes them: use this address to see the reason; {_CLOSED_HINT} ({details})"
-        )
     return (
         f"cannot reach the tiering server at {target}: {details}; "
         "start it with `fluss-tiering serve` or check the address"
     )
-
-
-def _accepting_loopback(target: str) -> str | None:
-    """Return the address of `localhost` at which something listens; None if there is none, or for another host.
-
-    `localhost` has an address of each IP version, and gRPC tells only why the one failed that it tried last. Connecting
-    to this machine takes no time.
-    """
-    host, _, port = target.partition(" ")[0].rpartition(":")
-    if host != "localhost":
-        return None
-    for address, shown in (("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")):
-        try:
-            with socket.create_connection((address, int(port)), _LOOPBACK_TIMEOUT_S):
-                return f"{shown}:{port}"
-        except OSError:
-            continue
-    return None

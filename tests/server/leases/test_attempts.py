@@ -60,10 +60,10 @@ def test_a_cancelled_attempt_ends_and_the_next_one_begins(managers: Managers, re
         assert refused.code is ErrorCode.STALE_ATTEMPT
         assert f"attempt {cancelled} of lease X was cancelled: the task was cleared" in refused.message
     assert "superseded" in refusal(managers, "X", old).message
-    assert managers.tiering.lease_outcome("X", cancelled) == LeaseOutcome((), "the task was cleared", cancelled)
+    assert managers.lease_outcome("X", cancelled) == LeaseOutcome((), "the task was cleared", cancelled)
     following = managers.acquire("X", HOUR, {B0: 5}).attempt_token
     assert managers.attempts.require_current("X", None) == following
-    assert managers.tiering.lease_outcome("X", None) == LeaseOutcome((), None, following)
+    assert managers.lease_outcome("X", None) == LeaseOutcome((), None, following)
 
 
 def test_a_waiter_sees_the_rounds_of_its_attempt_and_of_newer_ones(managers: Managers) -> None:  # S25
@@ -75,12 +75,12 @@ def test_a_waiter_sees_the_rounds_of_its_attempt_and_of_newer_ones(managers: Man
     managers.claim(tables[2], "X", second)
 
     def seen(token: int | None) -> set[int]:
-        return {each.table_id for each in managers.tiering.lease_outcome("X", token).rounds}
+        return {each.table_id for each in managers.lease_outcome("X", token).rounds}
 
     assert without.table_id == 1
     assert (seen(None), seen(first), seen(second)) == ({1, 2, 3}, {2, 3}, {3})
-    assert managers.tiering.lease_outcome("X", first).newest_attempt_token == second
-    assert managers.tiering.lease_outcome("nobody's", None) == LeaseOutcome((), None, None)
+    assert managers.lease_outcome("X", first).newest_attempt_token == second
+    assert managers.lease_outcome("nobody's", None) == LeaseOutcome((), None, None)
 
 
 def test_a_reserved_attempt_is_given_out_once_and_begins_when_the_cluster_has_pinned(  # L10, L22

@@ -27,7 +27,7 @@ def references(managers: Managers, bucket: TableBucket, snapshot_id: int) -> int
 def test_acquire_makes_a_lease(managers: Managers, clock: VirtualClock) -> None:  # L1
     acquired = managers.acquire("X", SIX_HOURS, {B0: 5})
     assert acquired.expiration_time == clock.now_ms() + SIX_HOURS
-    assert managers.leases.protected() == {(B0, 5)}
+    assert set(managers.leases.pins) == {(B0, 5)}
     assert (managers.leases.lease_count, managers.leases.leased_snapshot_count) == (1, 1)
     assert references(managers, B0, 5) == 1
 
@@ -43,9 +43,9 @@ def test_a_snapshot_is_protected_until_its_last_lease_ends(managers: Managers) -
     managers.acquire("X", SIX_HOURS, {B0: 5})
     managers.acquire("Y", SIX_HOURS, {B0: 5})
     managers.leases.drop("X", None)
-    assert managers.leases.protected() == {(B0, 5)}
+    assert set(managers.leases.pins) == {(B0, 5)}
     managers.leases.drop("Y", None)
-    assert not managers.leases.protected()
+    assert not set(managers.leases.pins)
 
 
 def test_acquire_renews_the_whole_lease(managers: Managers, clock: VirtualClock) -> None:  # L4
@@ -54,7 +54,7 @@ def test_acquire_renews_the_whole_lease(managers: Managers, clock: VirtualClock)
     managers.acquire("X", SIX_HOURS, {B1: 6})
     clock.advance(5 * HOUR)
     assert managers.leases.drop_expired() == []
-    assert managers.leases.protected() == {(B0, 5), (B1, 6)}
+    assert set(managers.leases.pins) == {(B0, 5), (B1, 6)}
 
 
 def test_renew_is_batched_and_each_lease_stands_for_itself(managers: Managers, clock: VirtualClock) -> None:  # L4, L5
@@ -73,7 +73,7 @@ def test_renew_is_batched_and_each_lease_stands_for_itself(managers: Managers, c
 def test_unavailable_snapshots_are_returned_and_not_pinned(managers: Managers) -> None:  # L6
     acquired = managers.leases.acquire("X", HOUR, {B0: 5}, {B1: 4})
     assert acquired.unavailable_snapshots == {B1: 4}
-    assert managers.leases.protected() == {(B0, 5)}
+    assert set(managers.leases.pins) == {(B0, 5)}
 
 
 def test_nothing_available_begins_an_attempt_without_a_lease(managers: Managers) -> None:  # L6
@@ -85,7 +85,7 @@ def test_nothing_available_begins_an_attempt_without_a_lease(managers: Managers)
 def test_release_of_the_last_bucket_drops_the_lease(managers: Managers) -> None:  # L8
     managers.acquire("X", HOUR, {B0: 5, B1: 6})
     assert managers.leases.release("X", [B0, OTHER], None)
-    assert managers.leases.protected() == {(B1, 6)}
+    assert set(managers.leases.pins) == {(B1, 6)}
     assert managers.leases.release("X", [B1], None)
     assert managers.leases.lease_count == 0
     assert managers.leases.release("X", [B1], None), "release of an unknown lease"
@@ -98,7 +98,7 @@ def test_leases_expire_strictly_after_their_time(managers: Managers, clock: Virt
     assert managers.leases.drop_expired() == []
     clock.advance(1)
     assert managers.leases.drop_expired() == ["X"]
-    assert not managers.leases.protected()
+    assert not set(managers.leases.pins)
     managers.restart()
     assert managers.leases.lease_count == 0
 
@@ -133,13 +133,13 @@ def test_leases_survive_a_restart(managers: Managers) -> None:  # L11, S24
     before = managers.leases.leases()
     managers.restart()
     assert managers.leases.leases() == before
-    assert managers.leases.protected() == {(B0, 5), (B1, 6), (OTHER, 2), (B0, 4)}
+    assert set(managers.leases.pins) == {(B0, 5), (B1, 6), (OTHER, 2), (B0, 4)}
 
 
 def test_a_finished_tables_buckets_go_and_the_others_stay(managers: Managers) -> None:  # L13, L24
     managers.acquire("X", HOUR, {B0: 5, B1: 6, OTHER: 2})
     assert managers.leases.release("X", [B0, B1], None)
-    assert managers.leases.protected() == {(OTHER, 2)}
+    assert set(managers.leases.pins) == {(OTHER, 2)}
     assert managers.leases.leases("X")[0].expiration_time > 0
 
 
@@ -147,9 +147,9 @@ def test_a_failed_release_keeps_its_bookkeeping_and_can_be_repeated(managers: Ma
     managers.acquire("X", HOUR, {B0: 5})
     with managers.failing_disk(), pytest.raises(FlussTieringError):
         managers.leases.release("X", [B0], None)
-    assert managers.leases.protected() == {(B0, 5)}
+    assert set(managers.leases.pins) == {(B0, 5)}
     assert managers.leases.release("X", [B0], None)
-    assert not managers.leases.protected()
+    assert not set(managers.leases.pins)
 
 
 def test_renewed_every_third_a_lease_outlives_any_round(managers: Managers, clock: VirtualClock) -> None:  # L16
@@ -159,7 +159,7 @@ def test_renewed_every_third_a_lease_outlives_any_round(managers: Managers, cloc
         clock.advance(DEFAULT_LEASE_DURATION_MS // 3)
         assert isinstance(managers.leases.renew([("X", DEFAULT_LEASE_DURATION_MS)])[0], int)
         assert managers.leases.drop_expired() == []
-    assert managers.leases.protected() == {(B0, 5)}
+    assert set(managers.leases.pins) == {(B0, 5)}
 
 
 def test_a_restarted_driver_acquires_under_the_same_id(managers: Managers) -> None:  # L17
@@ -175,12 +175,12 @@ def test_partitioned_and_unpartitioned_buckets_never_mix(managers: Managers) -> 
     with pytest.raises(FlussTieringError) as refused:
         managers.acquire("X", HOUR, {TableBucket(1, 0, partition_id=3): 5})
     assert refused.value.code is ErrorCode.INVALID_REQUEST
-    assert managers.leases.protected() == {(B0, 5)}
+    assert set(managers.leases.pins) == {(B0, 5)}
     managers.acquire("X", HOUR, {TableBucket(1, bucket): 5 for bucket in range(64)})
     assert managers.leases.leased_snapshot_count == 64, "more buckets than before are accepted"
     managers.acquire("X", HOUR, {TableBucket(9, 0, partition_id=3): 5})
     managers.restart()
-    assert (TableBucket(9, 0, partition_id=3), 5) in managers.leases.protected()
+    assert (TableBucket(9, 0, partition_id=3), 5) in set(managers.leases.pins)
 
 
 def test_an_older_attempt_releases_and_drops_nothing(managers: Managers) -> None:  # L22
@@ -190,7 +190,7 @@ def test_an_older_attempt_releases_and_drops_nothing(managers: Managers) -> None
     assert managers.leases.drop("X", old) is LeaseDrop.STALE
     managers.restart()
     assert managers.leases.release("X", [B0], old) is False, "after a restart too"
-    assert managers.leases.protected() == {(B0, 5)}
+    assert set(managers.leases.pins) == {(B0, 5)}
     assert managers.leases.release("X", [B0], new) is True
     assert managers.leases.drop("X", old) is LeaseDrop.STALE, "the token is known longer than the lease"
 
@@ -223,7 +223,7 @@ def test_a_dropped_tables_buckets_are_released(managers: Managers) -> None:  # S
     managers.acquire("Y", HOUR, {B0: 5})
     managers.leases.release_tables(frozenset({1}))
     managers.restart()
-    assert managers.leases.protected() == {(OTHER, 2)}
+    assert set(managers.leases.pins) == {(OTHER, 2)}
     assert [lease.lease_id for lease in managers.leases.leases()] == ["X"]
 
 
@@ -289,4 +289,4 @@ def test_a_lease_of_a_clock_that_was_ahead_counts_from_now(managers: Managers, c
     ahead, sound = managers.leases.leases()
     assert (ahead.acquired_time, ahead.expiration_time) == (present + MINUTE, present + MINUTE + 2 * HOUR)
     assert (sound.acquired_time, sound.expiration_time) == (present, present + 2 * HOUR)
-    assert managers.leases.protected() == {(B0, 5)}
+    assert set(managers.leases.pins) == {(B0, 5)}

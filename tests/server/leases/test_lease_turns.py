@@ -76,7 +76,7 @@ def test_many_pins_are_changed_in_turns(managers: Managers, clock: VirtualClock)
     dropped, rows_of_turns = run(turns.drop(control, leases, "X", None))
     assert dropped is LeaseDrop.DROPPED
     assert max(rows_of_turns) <= PINS_AT_ONCE + 5
-    assert not managers.leases.protected()
+    assert not set(managers.leases.pins)
 
     for number in range(3):
         managers.acquire(f"expires {number}", HOUR, MANY if number == 1 else FEW)

@@ -57,7 +57,7 @@ def test_an_acquire_takes_as_many_turns_as_it_needs(  # D5
     assert all(len(arguments[-1]) <= 2 for _, arguments in control.calls)
     assert (acquired.lease_id, acquired.attempt_token) == ("X", 1)
     managers.restart()
-    assert managers.leases.protected() == set(wanted.items())
+    assert set(managers.leases.pins) == set(wanted.items())
 
 
 def test_each_turn_of_an_acquire_replaces_and_adds_pins(  # L2, L4, L10, D5
@@ -88,7 +88,7 @@ def test_each_turn_of_an_acquire_replaces_and_adds_pins(  # L2, L4, L10, D5
     assert lease(managers) == KvSnapshotLease(
         "X", began, clock.now_ms() + 5 * HOUR, acquired.attempt_token, {**wanted, TableBucket(1, 3): 8}
     )
-    assert managers.leases.protected() == {(B0, 15), (B1, 6), (B2, 17), (TableBucket(1, 3), 8)}
+    assert set(managers.leases.pins) == {(B0, 15), (B1, 6), (B2, 17), (TableBucket(1, 3), 8)}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_an_acquire_of_the_last_moment_is_still_the_leases_own(  # L9, D5
     token = managers.acquire("X", HOUR, {B0: 5}).attempt_token
     clock.advance(HOUR)
     managers.leases.pin_rest("X", token, {B1: 6})
-    assert managers.leases.protected() == {(B0, 5), (B1, 6)}
+    assert set(managers.leases.pins) == {(B0, 5), (B1, 6)}
 
 
 def test_what_cannot_be_acquired_is_not_pinned_by_a_later_turn(managers: Managers) -> None:  # L20, L10, D5, D8
@@ -158,7 +158,7 @@ def test_what_cannot_be_acquired_is_not_pinned_by_a_later_turn(managers: Manager
         leases.pin_rest("X", token, {B0: 5})  # nothing is new, so that nothing is written
         with pytest.raises(FlussTieringError):
             leases.pin_rest("X", token, {B1: 5})
-    assert leases.protected() == {(B0, 5)}
+    assert set(leases.pins) == {(B0, 5)}
 
 
 class Control:
@@ -187,7 +187,7 @@ def test_a_stale_attempt_releases_nothing_in_any_turn(  # L22, D5
             managers.acquire("X", HOUR, wanted)
 
     assert asyncio.run(turns.release(Control(supersede), managers.leases, "X", list(wanted), old)) is False
-    assert managers.leases.protected() == set(wanted.items()), "the newer attempt has all of its pins"
+    assert set(managers.leases.pins) == set(wanted.items()), "the newer attempt has all of its pins"
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,10 @@ def test_only_the_newest_attempt_drops_a_lease_however_many_pins_it_has(  # L22,
     wanted = {TableBucket(1, number): number for number in range(pins)}
     old, new = (managers.acquire("X", HOUR, wanted).attempt_token for _ in range(2))
     assert asyncio.run(turns.drop(Control(), managers.leases, "X", old)) is LeaseDrop.STALE
-    assert managers.leases.protected() == set(wanted.items())
+    assert set(managers.leases.pins) == set(wanted.items())
     control = Control()
     assert asyncio.run(turns.drop(control, managers.leases, "X", new)) is LeaseDrop.DROPPED
-    assert managers.leases.protected() == set()
+    assert set(managers.leases.pins) == set()
     released = [name for name, _ in control.calls].count("release_some")
     assert released == 1 + (pins - 1) // 2, "each releases two, and the last one finds that the rest can be dropped"
     assert asyncio.run(turns.drop(Control(), managers.leases, "X", None)) is LeaseDrop.UNKNOWN

@@ -103,7 +103,7 @@ def test_switching_off_ends_the_running_round(managers: Managers) -> None:  # S5
     managers.alter_table(table, {ENABLED: "false"})
     assert managers.finish(claim).finished_errors[1].code is ErrorCode.TABLE_NOT_EXIST
     managers.restart()
-    (outcome,) = managers.tiering.lease_outcome("X", None).rounds
+    (outcome,) = managers.lease_outcome("X", None).rounds
     assert (outcome.state, outcome.error) == (
         TieringState.FAILED,
         "the table's tiering was switched off (table.datalake.enabled=false)",
@@ -126,7 +126,7 @@ def test_a_server_killed_between_storage_and_status_takes_the_options_over(manag
     assert [status.table_id for status in managers.tiering.statuses()] == [2]
     assert managers.status(on).tiering_epoch == epoch + 1
     assert managers.beat(claim).tiering_errors[1].code is ErrorCode.TABLE_NOT_EXIST
-    (ended,) = managers.tiering.rounds(off.path, None, 1)
+    (ended,) = managers.rounds(off.path, None, 1)
     assert ended.state is TieringState.FAILED
 
 
@@ -137,4 +137,4 @@ def test_dropping_a_table_that_is_switched_off_leaves_nothing(managers: Managers
     managers.drop_table(1)
     managers.restart()
     assert managers.store.statuses() == []
-    assert managers.tiering.rounds(table.path, None, 10) == []
+    assert managers.rounds(table.path, None, 10) == []

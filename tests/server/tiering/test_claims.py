@@ -46,7 +46,7 @@ def test_a_newer_attempt_takes_the_round_over(managers: Managers) -> None:  # S5
     new = managers.claim(table, "X", begin_attempt(managers))
     assert new.tiering_epoch == old.tiering_epoch + 1
     assert managers.finish(old).finished_errors[1].code is ErrorCode.FENCED_TIERING_EPOCH
-    newest, superseded = managers.tiering.rounds(table.path, None, 10)
+    newest, superseded = managers.rounds(table.path, None, 10)
     assert newest.state is TieringState.TIERING
     assert superseded.state is TieringState.FAILED
     assert superseded.error is not None
@@ -91,9 +91,9 @@ def test_a_claim_without_a_token_is_of_the_newest_attempt(managers: Managers) ->
     table = managers.add_table(1)
     token = begin_attempt(managers)
     managers.claim(table, "X")
-    (tiering_round,) = managers.tiering.rounds(table.path, None, 1)
+    (tiering_round,) = managers.rounds(table.path, None, 1)
     assert tiering_round.attempt_token == token
-    assert managers.tiering.lease_outcome("X", token).rounds == (tiering_round,)
+    assert managers.lease_outcome("X", token).rounds == (tiering_round,)
 
 
 def test_refused_claims_do_not_touch_the_others(managers: Managers) -> None:  # S5
@@ -120,7 +120,7 @@ def test_cancel_fails_the_rounds_and_tells_the_waiters(managers: Managers) -> No
     assert cancelled is not None
     assert [each.path for each in cancelled] == [table.path]
     managers.restart()
-    outcome = managers.tiering.lease_outcome("X", token)
+    outcome = managers.lease_outcome("X", token)
     assert outcome.cancelled_reason == "the task was killed, password=***"
     assert [(each.state, each.error) for each in outcome.rounds] == [(TieringState.FAILED, outcome.cancelled_reason)]
     assert managers.status(table).last_error == outcome.cancelled_reason
@@ -138,7 +138,7 @@ def test_a_cancelled_attempt_claims_nothing_more(managers: Managers) -> None:  #
             managers.claim(table, "X", claimed_with)
         assert refused.value.code is ErrorCode.STALE_ATTEMPT
     managers.claim(table, "X", begin_attempt(managers))
-    assert managers.tiering.lease_outcome("X", None).cancelled_reason is None
+    assert managers.lease_outcome("X", None).cancelled_reason is None
 
 
 def test_cancel_by_an_older_attempt_does_nothing(managers: Managers) -> None:  # L22
@@ -147,7 +147,7 @@ def test_cancel_by_an_older_attempt_does_nothing(managers: Managers) -> None:  #
     managers.claim(table, "X", new)
     assert managers.tiering.cancel("X", old, "late on_kill") is None
     assert managers.state(table) is TieringState.TIERING
-    assert managers.tiering.lease_outcome("X", new).cancelled_reason is None
+    assert managers.lease_outcome("X", new).cancelled_reason is None
     assert managers.tiering.cancel("X", None, "by hand"), "without a token it is whoever runs"
 
 
@@ -156,9 +156,9 @@ def test_an_outcome_leaves_out_older_attempts(managers: Managers) -> None:  # S2
     old = begin_attempt(managers)
     managers.fail(managers.claim(table, "X", old))
     new = begin_attempt(managers)
-    assert managers.tiering.lease_outcome("X", new).rounds == ()
-    assert len(managers.tiering.lease_outcome("X", old).rounds) == 1
-    assert managers.tiering.lease_outcome("X", old).newest_attempt_token == new
+    assert managers.lease_outcome("X", new).rounds == ()
+    assert len(managers.lease_outcome("X", old).rounds) == 1
+    assert managers.lease_outcome("X", old).newest_attempt_token == new
 
 
 def test_a_stale_attempt_is_handed_nothing_out(managers: Managers) -> None:  # L22

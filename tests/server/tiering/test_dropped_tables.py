@@ -47,10 +47,10 @@ def test_the_outcome_of_a_round_outlives_its_table(  # D13, S25
     managers.drop_table(1)
     if restart:
         managers.restart()
-    (outcome,) = managers.tiering.lease_outcome("X", None).rounds
+    (outcome,) = managers.lease_outcome("X", None).rounds
     assert (outcome.state, outcome.tiering_epoch) == (state, 2)
-    assert managers.tiering.rounds(table.path, None, 10) == [], "the history of a table ends with it"
-    assert managers.tiering.rounds(None, None, 10) == []
+    assert managers.rounds(table.path, None, 10) == [], "the history of a table ends with it"
+    assert managers.rounds(None, None, 10) == []
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -72,7 +72,7 @@ def test_a_path_belongs_to_the_newest_table(managers: Managers, restart: bool) -
     assert [each.table_id for each in managers.tiering.statuses()] == [2]
     assert managers.status(new).table_id == 2
     assert managers.claim(new).table_id == 2
-    assert {each.table_id for each in managers.tiering.rounds(new.path, None, 10)} == {2}
+    assert {each.table_id for each in managers.rounds(new.path, None, 10)} == {2}
 
 
 def watched(managers: Managers) -> tuple[TieringStatus, ...]:
@@ -99,7 +99,7 @@ def test_a_dropped_table_whose_end_cannot_be_recorded_is_withheld(managers: Mana
         managers.tiering.remove(table_id)
         managers.tiering.remove(table_id)
     assert managers.store.statuses() == []
-    (outcome,) = managers.tiering.lease_outcome("X", None).rounds
+    (outcome,) = managers.lease_outcome("X", None).rounds
     assert outcome.error == "the table was dropped"
 
 
@@ -128,11 +128,11 @@ def test_a_table_that_cannot_be_used_for_a_while_loses_nothing(managers: Manager
     claim = prepared(managers, table, state)
     table = managers.tables[1]
     stored = {each.table_id: each for each in managers.store.statuses()}
-    history = managers.tiering.rounds(table.path, None, 10)
+    history = managers.rounds(table.path, None, 10)
     for _ in range(2):
         managers.make_unusable(1)
         assert {each.table_id: each for each in managers.store.statuses()} == stored
-        assert managers.tiering.rounds(table.path, None, 10) == history
+        assert managers.rounds(table.path, None, 10) == history
         assert managers.status(other) == stored[2]
         if state == "switched off":
             assert [each.table_id for each in managers.tiering.statuses()] == [2]
@@ -170,7 +170,7 @@ def test_a_table_that_was_dropped_while_it_could_not_be_used_is_forgotten(manage
     managers.restart()
     assert managers.tiering.statuses() == []
     assert managers.store.statuses() == []
-    assert managers.tiering.lease_outcome("X", None).rounds
+    assert managers.lease_outcome("X", None).rounds
 
 
 @pytest.mark.parametrize("unusable", [True, False])

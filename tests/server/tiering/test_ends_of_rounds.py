@@ -45,7 +45,7 @@ def test_a_round_that_timed_out_is_recorded_with_its_end_and_its_driver(  # S4, 
     clock.advance(HEARTBEAT_TIMEOUT)
     managers.tiering.end_overdue_rounds()
     for _ in range(2):
-        (ended,) = managers.tiering.rounds(None, None, 10)
+        (ended,) = managers.rounds(None, None, 10)
         assert (ended.state, ended.end_time) == (TieringState.FAILED, clock.now_ms())
         assert ended.error is not None
         assert ended.error.endswith(f" from driver {driver or 'unknown'}")
@@ -72,7 +72,7 @@ def test_switching_tiering_off_ends_the_round_at_that_time(managers: Managers, c
     managers.claim(table, "X")
     clock.advance(MINUTE)
     managers.alter_table(table, {"table.datalake.enabled": "false"})
-    (ended,) = managers.tiering.lease_outcome("X", None).rounds
+    (ended,) = managers.lease_outcome("X", None).rounds
     assert (ended.state, ended.end_time) == (TieringState.FAILED, clock.now_ms())
 
 
@@ -83,7 +83,7 @@ def test_a_table_that_was_dropped_while_no_server_ran_ends_its_round(  # S25
     clock.advance(MINUTE)
     del managers.tables[1]
     managers.restart()
-    (ended,) = managers.tiering.lease_outcome("X", None).rounds
+    (ended,) = managers.lease_outcome("X", None).rounds
     assert (ended.state, ended.error, ended.end_time) == (
         TieringState.FAILED,
         "the table was dropped",
@@ -97,7 +97,7 @@ def test_a_table_that_is_dropped_in_its_round_ends_it_at_that_time(  # S25
     managers.claim(managers.add_table(1), "X")
     clock.advance(MINUTE)
     managers.drop_table(1)
-    (ended,) = managers.tiering.lease_outcome("X", None).rounds
+    (ended,) = managers.lease_outcome("X", None).rounds
     assert (ended.error, ended.end_time) == ("the table was dropped", clock.now_ms())
 
 
@@ -117,10 +117,10 @@ def test_the_outcome_of_a_dropped_table_is_kept_for_a_whole_week(
     managers.drop_table(1)
     clock.advance(WEEK)
     managers.tiering.prune_dropped()
-    assert managers.tiering.lease_outcome("X", None).rounds
+    assert managers.lease_outcome("X", None).rounds
     clock.advance(1)
     managers.tiering.prune_dropped()
-    assert managers.tiering.lease_outcome("X", None).rounds == ()
+    assert managers.lease_outcome("X", None).rounds == ()
 
 
 def test_a_table_that_could_not_be_used_is_registered_once(managers: Managers) -> None:  # S19, D2
@@ -199,7 +199,7 @@ def test_a_superseded_round_tells_by_whom(managers: Managers, driver: str, named
     managers.claim(table, "X", managers.acquire("X", MINUTE, {}).attempt_token)
     token = managers.acquire("X", MINUTE, {}).attempt_token
     managers.tiering.claim([table.path], RoundOwner("X", token, driver))
-    _, superseded = managers.tiering.rounds(table.path, None, 2)
+    _, superseded = managers.rounds(table.path, None, 2)
     assert superseded.error is not None
     assert superseded.error.startswith(f"superseded by driver {named}, attempt {token} of the same lease")
 
@@ -280,15 +280,15 @@ def test_rounds_are_of_the_table_that_is_asked_for(managers: Managers) -> None: 
     one, two = (managers.add_table(table_id, freshness="0s") for table_id in (1, 2))
     for table in (one, two, one):
         managers.finish(managers.claim(table, "X"))
-    assert [each.table_id for each in managers.tiering.rounds(one.path, None, 10)] == [1, 1]
-    assert [each.table_id for each in managers.tiering.rounds(two.path, "X", 10)] == [2]
+    assert [each.table_id for each in managers.rounds(one.path, None, 10)] == [1, 1]
+    assert [each.table_id for each in managers.rounds(two.path, "X", 10)] == [2]
 
 
 def test_a_waiter_sees_the_newest_round_of_each_table_alone(managers: Managers) -> None:  # S25
     one, two = (managers.add_table(table_id, freshness="0s") for table_id in (1, 2))
     for table in (one, two, one):
         managers.finish(managers.claim(table, "X"))
-    rounds = managers.tiering.lease_outcome("X", None).rounds
+    rounds = managers.lease_outcome("X", None).rounds
     assert [(each.table_id, each.tiering_epoch) for each in rounds] == [(1, 2), (2, 1)]
 
 

@@ -147,7 +147,7 @@ def test_force_finished_is_pending_at_once(managers: Managers) -> None:  # S8
     status = managers.status(table)
     assert (status.state, status.tiering_epoch) == (TieringState.PENDING, claim.tiering_epoch + 1)
     assert (status.consecutive_failures, status.last_error) == (0, None)
-    (tiering_round,) = managers.tiering.rounds(table.path, None, 10)
+    (tiering_round,) = managers.rounds(table.path, None, 10)
     assert (tiering_round.state, tiering_round.force_finished) == (TieringState.TIERED, True)
 
 
@@ -191,7 +191,7 @@ def test_a_reported_reason_is_kept(managers: Managers, clock: VirtualClock, erro
     managers.restart()
     status = managers.status(table)
     assert (status.last_error, status.last_error_time) == (error, clock.now_ms())
-    (tiering_round,) = managers.tiering.rounds(table.path, None, 10)
+    (tiering_round,) = managers.rounds(table.path, None, 10)
     assert (tiering_round.error, tiering_round.end_time) == (error, clock.now_ms())
 
 
@@ -217,7 +217,7 @@ def test_an_empty_round_finishes_without_a_lake_snapshot(managers: Managers) -> 
     table = managers.add_table(1)
     assert not managers.finish(managers.claim(table), TieringStats()).finished_errors
     assert managers.lake.newest(1) is None
-    assert managers.tiering.rounds(table.path, None, 1)[0].stats == TieringStats(0, 0, 0, None)
+    assert managers.rounds(table.path, None, 1)[0].stats == TieringStats(0, 0, 0, None)
 
 
 def test_history_keeps_the_last_rounds(managers: Managers, clock: VirtualClock) -> None:  # S23
@@ -227,24 +227,24 @@ def test_history_keeps_the_last_rounds(managers: Managers, clock: VirtualClock) 
         clock.advance(1000)
         managers.finish(claim, TieringStats(rows=number))
     managers.restart()
-    rounds = managers.tiering.rounds(table.path, None, 100)
+    rounds = managers.rounds(table.path, None, 100)
     assert [each.tiering_epoch for each in rounds] == [8, 7, 6, 5, 4], "the newest five"
     newest = rounds[0]
     assert (newest.lease_id, newest.driver, newest.stats) == ("lease 7", "driver-1", TieringStats(rows=7))
     assert (newest.start_time, newest.end_time) == (clock.now_ms() - 1000, clock.now_ms())
-    assert len(managers.tiering.rounds(None, None, 2)) == 2
-    assert [each.tiering_epoch for each in managers.tiering.rounds(None, "lease 5", 10)] == [6]
+    assert len(managers.rounds(None, None, 2)) == 2
+    assert [each.tiering_epoch for each in managers.rounds(None, "lease 5", 10)] == [6]
 
 
 def test_waiters_see_the_outcome_after_the_table_moved_on(managers: Managers) -> None:  # S25
     tiered, failed = managers.add_table(1, freshness="0s"), managers.add_table(2, freshness="0s")
     first, second = managers.claim(tiered, "X"), managers.claim(failed, "X")
-    assert {each.state for each in managers.tiering.lease_outcome("X", None).rounds} == {TieringState.TIERING}
+    assert {each.state for each in managers.lease_outcome("X", None).rounds} == {TieringState.TIERING}
     managers.finish(first, STATS)
     managers.fail(second, "disk full")
     assert managers.state(tiered) is TieringState.PENDING
     managers.restart()
-    outcome = {each.path: each for each in managers.tiering.lease_outcome("X", None).rounds}
+    outcome = {each.path: each for each in managers.lease_outcome("X", None).rounds}
     assert (outcome[tiered.path].state, outcome[tiered.path].stats) == (TieringState.TIERED, STATS)
     assert outcome[tiered.path].tiering_epoch == first.tiering_epoch
     assert (outcome[failed.path].state, outcome[failed.path].error) == (TieringState.FAILED, "disk full")
@@ -255,7 +255,7 @@ def test_waiters_on_a_dropped_table_see_its_round_fail(managers: Managers) -> No
     managers.claim(table, "X")
     managers.drop_table(1)
     managers.restart()
-    (outcome,) = managers.tiering.lease_outcome("X", None).rounds
+    (outcome,) = managers.lease_outcome("X", None).rounds
     assert (outcome.state, outcome.error) == (TieringState.FAILED, "the table was dropped")
 
 
@@ -274,10 +274,10 @@ def test_waiters_on_a_table_that_is_dropped_after_its_round_see_the_outcome(
     managers.drop_table(1)
     for _ in range(2):
         for lease_id in ("older", "X"):
-            (outcome,) = managers.tiering.lease_outcome(lease_id, None).rounds
+            (outcome,) = managers.lease_outcome(lease_id, None).rounds
             expected = (STATS, None) if state is TieringState.TIERED else (None, "disk full")
             assert (outcome.state, outcome.stats, outcome.error) == (state, *expected)
-        (running,) = managers.tiering.lease_outcome("runs", None).rounds
+        (running,) = managers.lease_outcome("runs", None).rounds
         assert (running.state, running.error) == (TieringState.FAILED, "the table was dropped")
         managers.restart()
 
@@ -287,9 +287,9 @@ def test_a_dropped_table_keeps_one_round_for_each_lease_that_may_be_waited_on(ma
     for _ in range(2):
         managers.finish(managers.claim(table, "X"))
     managers.drop_table(1)
-    kept = managers.tiering.rounds(None, "X", 10)
+    kept = managers.rounds(None, "X", 10)
     assert [(each.lease_id, each.tiering_epoch) for each in kept] == [("X", 2)]
-    assert managers.tiering.rounds(None, None, 10) == [], "it is no history of a table that exists"
+    assert managers.rounds(None, None, 10) == [], "it is no history of a table that exists"
 
 
 def test_a_dropped_tables_outcome_is_forgotten_after_a_week(managers: Managers, clock: VirtualClock) -> None:  # S23
@@ -297,14 +297,14 @@ def test_a_dropped_tables_outcome_is_forgotten_after_a_week(managers: Managers, 
     managers.drop_table(1)
     for kept in (True, False):  # D15: also while the server runs
         managers.tiering.prune_dropped()
-        assert bool(managers.tiering.lease_outcome("X", None).rounds) == kept
+        assert bool(managers.lease_outcome("X", None).rounds) == kept
         clock.advance(8 * 24 * 60 * MINUTE)
     managers.claim(managers.add_table(2), "Y")
     managers.drop_table(2)
     managers.restart()
     clock.advance(8 * 24 * 60 * MINUTE)
     managers.tiering.prune_dropped()
-    assert managers.tiering.lease_outcome("Y", None).rounds == ()
+    assert managers.lease_outcome("Y", None).rounds == ()
 
 
 def test_what_cannot_be_persisted_did_not_happen(managers: Managers) -> None:  # S24, L10

@@ -38,7 +38,7 @@ INTERRUPTED: dict[str, tuple[Callable[[Managers, TableInfo], None], str]] = {
 
 
 def newest(managers: Managers, table: TableInfo) -> TieringRound:
-    (ended,) = managers.tiering.rounds(table.path, None, 1)
+    (ended,) = managers.rounds(table.path, None, 1)
     return ended
 
 
@@ -108,7 +108,7 @@ def test_a_superseded_round_is_interrupted(managers: Managers) -> None:  # D64, 
     table = managers.add_table(1)
     for _ in range(2):
         managers.claim(table, "X", managers.acquire("X", 1000, {}).attempt_token)
-    running, superseded = managers.tiering.rounds(table.path, None, 2)
+    running, superseded = managers.rounds(table.path, None, 2)
     assert (running.interrupted, superseded.interrupted) == (False, True)
     assert managers.status(table).consecutive_failures == 0
 
@@ -186,7 +186,7 @@ def test_a_random_history_agrees_with_a_plain_model(managers: Managers) -> None:
                     managers.tiering.cancel("X", newer, "only the superseded round is looked at")
                 row += 1
                 failures += row > MAX_INTERRUPTIONS
-                rounds = {each.tiering_epoch: each for each in managers.tiering.rounds(table.path, None, 5)}
+                rounds = {each.tiering_epoch: each for each in managers.rounds(table.path, None, 5)}
                 assert rounds[claim.tiering_epoch].interrupted is (row <= MAX_INTERRUPTIONS)
         status = managers.status(table)
         assert (status.consecutive_failures, status.interruptions) == (failures, row)
@@ -208,14 +208,14 @@ def test_the_first_reason_of_a_cancellation_stays(managers: Managers) -> None:  
     managers.restart()
     managers.tiering.cancel("X", token, "task submit failed")
     reason = "Spark ended with exit code 1: the disk is full"
-    outcome = managers.tiering.lease_outcome("X", token)
+    outcome = managers.lease_outcome("X", token)
     assert outcome.cancelled_reason == reason
     assert [(each.error, each.interrupted) for each in outcome.rounds] == [(reason, True)]
     assert managers.status(table).last_error == reason
     newer = managers.acquire("X", 1000, {}).attempt_token
     managers.claim(later, "X", newer)
     managers.tiering.cancel("X", newer, "cleared by hand")
-    assert managers.tiering.lease_outcome("X", newer).cancelled_reason == "cleared by hand"
+    assert managers.lease_outcome("X", newer).cancelled_reason == "cleared by hand"
     assert managers.status(later).last_error == "cleared by hand"
 
 
@@ -234,7 +234,7 @@ def test_rounds_that_a_second_cancellation_ends_have_the_first_reason_too(manage
 def test_a_cancellation_without_a_reason_says_so(managers: Managers, reason: str) -> None:  # D63
     token = managers.acquire("X", 1000, {}).attempt_token
     managers.tiering.cancel("X", token, reason)
-    assert managers.tiering.lease_outcome("X", token).cancelled_reason == "cancelled without a reason"
+    assert managers.lease_outcome("X", token).cancelled_reason == "cancelled without a reason"
 
 
 def test_a_driver_whose_attempt_was_forgotten_can_be_cancelled(managers: Managers) -> None:
@@ -246,7 +246,7 @@ def test_a_driver_whose_attempt_was_forgotten_can_be_cancelled(managers: Manager
     assert managers.attempts.newest("X") is None
     managers.claim(table, "X", token)
     managers.tiering.cancel("X", token, "stopped by hand")
-    assert managers.tiering.lease_outcome("X", token).cancelled_reason == "stopped by hand"
+    assert managers.lease_outcome("X", token).cancelled_reason == "stopped by hand"
     managers.restart()
     with pytest.raises(FlussTieringError) as refused:
         managers.claim(table, "X", token)

@@ -82,7 +82,7 @@ def test_a_cancel_is_shown_as_the_last_error_with_its_time(managers: Managers, c
     managers.tiering.cancel("X", None, "stopped by hand")
     status = managers.status(table)
     assert (status.last_error, status.last_error_time) == ("stopped by hand", clock.now_ms())
-    (ended,) = managers.tiering.rounds(table.path, None, 1)
+    (ended,) = managers.rounds(table.path, None, 1)
     assert (ended.error, ended.end_time) == ("stopped by hand", clock.now_ms())
 
 
@@ -201,7 +201,7 @@ def test_switching_tiering_off_while_no_server_runs_ends_the_round_with_that_rea
     properties = {**table.descriptor.properties, "table.datalake.enabled": "false"}
     managers.tables[1] = replace(table, descriptor=replace(table.descriptor, properties=properties))
     managers.restart()
-    (ended,) = managers.tiering.lease_outcome("X", None).rounds
+    (ended,) = managers.lease_outcome("X", None).rounds
     assert ended.state is TieringState.FAILED
     assert ended.error is not None
     assert "table.datalake.enabled=false" in ended.error

@@ -144,7 +144,7 @@ def test_a_dropped_table_leaves_nothing(managers: Managers) -> None:  # S12, S20
     managers.drop_table(1)
     managers.restart()
     assert [status.path for status in managers.tiering.statuses()] == [other.path]
-    assert managers.tiering.rounds(table.path, None, 10) == []
+    assert managers.rounds(table.path, None, 10) == []
     again = managers.add_table(3, name="t1")
     assert (managers.status(again).tiering_epoch, managers.status(again).last_error) == (0, None)
 

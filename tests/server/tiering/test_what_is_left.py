@@ -69,11 +69,11 @@ def test_a_drop_that_was_recorded_late_is_recorded_once(managers: Managers, cloc
         managers.tiering.remove(1)
     managers.tiering.withhold(1)
     managers.tiering.remove(1)
-    recorded = managers.tiering.lease_outcome("X", None)
+    recorded = managers.lease_outcome("X", None)
     assert recorded.rounds[0].end_time == clock.now_ms()
     clock.advance(MINUTE)
     managers.tiering.remove(1)
-    assert managers.tiering.lease_outcome("X", None) == recorded
+    assert managers.lease_outcome("X", None) == recorded
 
 
 def test_time_that_a_server_stood_still_is_given_to_running_rounds(  # S4, D3

@@ -14,7 +14,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDrop
 from fluss_tiering.server.core.leases.attempts import LeaseAttempts
-from fluss_tiering.server.core.leases.book import LeaseBook, PinnedSnapshots, Snapshot
+from fluss_tiering.server.core.leases.book import LeaseBook, PinnedSnapshots
 from fluss_tiering.server.core.leases.checks import DamagedLeases, LeaseLimits
 from fluss_tiering.server.core.store.records import LeaseAttempt
 from fluss_tiering.server.core.store.store import SqlTieringStore
@@ -90,10 +90,6 @@ class KvSnapshotLeaseManager:
             max_snapshots: The number of snapshots after which no further lease is returned.
         """
         return self._book.page(after, max_leases, max_snapshots)
-
-    def protected(self) -> frozenset[Snapshot]:
-        """Return the snapshots that must not be collected, as (bucket, snapshot id)."""
-        return frozenset(self._book.pins)
 
     def reserve(
         self, lease_id: str, snapshots: Mapping[TableBucket, int]

@@ -18,13 +18,12 @@ from fluss_tiering.model.tiering import (
     MAX_KEPT_ERROR_CHARS,
     Claim,
     HeartbeatAnswer,
-    LeaseOutcome,
     TieringRound,
     TieringState,
     TieringStatus,
 )
 from fluss_tiering.server.core.lake.backlogs import Backlogs
-from fluss_tiering.server.core.leases.attempts import LeaseAttempts, outcome_of
+from fluss_tiering.server.core.leases.attempts import LeaseAttempts
 from fluss_tiering.server.core.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.core.tiering.broadcaster import StatusBroadcaster, StatusWatcher
@@ -352,15 +351,6 @@ class LakeTieringManager:
         """
         statuses = [status for path in paths for status in self.statuses(path)] or self.statuses()
         self._ledger.broadcaster.add(watcher, statuses)
-
-    def rounds(self, path: TablePath | None, lease_id: str | None, limit: int) -> Sequence[TieringRound]:
-        """Return the newest `limit` rounds of each table that matches, all in one call: see `rounds_page`."""
-        page = self.rounds_page(path, lease_id, limit, None, sys.maxsize)
-        return sorted(page.rounds, key=lambda each: each.path)
-
-    def lease_outcome(self, lease_id: str, attempt_token: int | None) -> LeaseOutcome:
-        """Return the newest round of each table under the lease, all in one call: see `outcome_of`."""
-        return outcome_of(self.attempt(lease_id), self.rounds(None, lease_id, 1), attempt_token)
 
     def rounds_page(
         self, path: TablePath | None, lease_id: str | None, limit: int, after: int | None, max_tables: int

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, datetime
+from datetime import datetime
 from typing import Final
-
-import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.edge.callers.authentication import Authenticated, CallCredentials, refused_token
@@ -18,11 +16,6 @@ from fluss_tiering.server.edge.watched_files import WatchedFiles
 
 _KNOWN_BY: Final = "token-id/"
 _DAY_S: Final = 86_400
-_SOON_DAYS: Final = 7
-_WARNING_S: Final = 60.0
-"""The time between two looks for tokens that expire soon, in seconds."""
-
-logger = structlog.get_logger(__name__)
 
 
 class StaticTokens:
@@ -55,14 +48,10 @@ class StaticTokens:
             return {each.id: each for each in file.read()}
 
         self._now = now
-        self._monotonic = monotonic
-        self._next_warning = monotonic()
-        self._warned_of: dict[str, date] = {}
         self.watched = WatchedFiles("the tokens", [file.path], by_id, monotonic)
 
     def authenticate(self, credentials: CallCredentials) -> Authenticated | None:
         """Return the owner of the token."""
-        self._warn_of_expiry()
         if credentials.bearer is None or (parts := split_token(credentials.bearer)) is None:
             return None
         token_id, secret = parts
@@ -90,24 +79,6 @@ class StaticTokens:
             for each in self.watched.content.values()
             if each.expires is not None
         ]
-
-    def _warn_of_expiry(self) -> None:
-        """Log once a day which tokens expire soon."""
-        if self._monotonic() < self._next_warning:
-            return
-        self._next_warning = self._monotonic() + _WARNING_S
-        today = self._now().date()
-        soon = [(token, days) for token, days in self.days_until_expiry() if 0 < days < _SOON_DAYS]
-        for token, days in soon:
-            if self._warned_of.get(token.id) != today:
-                logger.warning(
-                    "a token expires soon: make a new one, and give it to the caller",
-                    token_id=token.id,
-                    name=token.name,
-                    expires=token.expires,
-                    days=round(days, 1),
-                )
-        self._warned_of = {token.id: today for token, _ in soon}
 
     def _is_valid(self, token: StaticToken) -> bool:
         return self.watched.content.get(token.id) == token and token.is_valid_at(self._now())
