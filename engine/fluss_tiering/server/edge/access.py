@@ -14,7 +14,6 @@ from fluss_tiering.server.edge.callers.authentication import (
     CallCredentials,
     RefusedTokenError,
     refused_token,
-    set_authenticated,
 )
 from fluss_tiering.server.edge.callers.identity import Caller, Identity, set_caller
 from fluss_tiering.server.edge.callers.roles import Role
@@ -60,7 +59,6 @@ class CallAccess:
                 # So that the audit log says which table the refused call was about.
                 call.unread = requests
             raise
-        set_authenticated(found)
         return found
 
     async def _authorized(self, method: str, context: Context) -> Authenticated:

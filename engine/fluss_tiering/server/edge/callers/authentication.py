@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -60,23 +59,6 @@ class Authenticated:
 
     identity: Identity
     is_valid: Callable[[], bool]
-
-
-_AUTHENTICATED: ContextVar[Authenticated] = ContextVar("fluss_tiering_authenticated")
-
-
-def set_authenticated(found: Authenticated) -> None:
-    """Note who makes the call that this task answers."""
-    _AUTHENTICATED.set(found)
-
-
-def authenticated() -> Authenticated:
-    """Return who makes the call that this task answers.
-
-    Raises:
-        LookupError: Nobody was noted, which is a defect. Such a call must not be answered.
-    """
-    return _AUTHENTICATED.get()
 
 
 class Authenticator(Protocol):
