@@ -84,7 +84,7 @@ test-only: setup $(FLUSS_JARS) ## All tests but the long ones (ARGS=tests/server
 	@$(BIN)/pytest -m "not long" --numprocesses $(PROCESSES) --durations 20 --durations-min 5 $(ARGS)
 
 # Airflow alone takes seconds to import: its tests are not even collected.
-FAST_TESTS := not (spark or cluster or airflow or postgres or system or slow or long)
+FAST_TESTS := not (spark or cluster or airflow or postgres or server or system or slow or long)
 
 test-fast: $(INSTALLED) $(CATALOG_JAR) ## The tests that need no JVM, Airflow, PostgreSQL or other programs: about a minute
 	@$(BIN)/pytest -m "$(FAST_TESTS)" --ignore tests/provider --ignore tests/system --numprocesses auto $(ARGS)

@@ -23,6 +23,7 @@ def test_every_number_is_promised_once() -> None:
 
 
 @cases("number", NUMBERS)
+@pytest.mark.slow
 def test_every_promise_is_shown_by_a_test(number: str) -> None:
     assert behaviour.citations(ROOT).get(number)
 

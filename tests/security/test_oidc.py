@@ -29,6 +29,8 @@ from fluss_tiering.server.services import lake_tiering
 from fluss_tiering.server.settings.server_settings import load_settings
 from waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 LIST = "/fluss_tiering.v1.LakeTiering/ListTieringStatuses"
 DROP = "/fluss_tiering.v1.Tables/DropTable"
 ACCESS = """

@@ -48,6 +48,7 @@ INCLUDED = {
     tables=st.lists(st.builds(TablePath, NAMES, NAMES), min_size=1, max_size=8),
 )
 @settings(max_examples=500, deadline=None)
+@pytest.mark.slow
 def test_a_scope_is_the_union_of_the_patterns(
     grants: list[tuple[str, str]], role: str, tables: list[TablePath]
 ) -> None:

@@ -26,6 +26,8 @@ from fluss_tiering.server.edge.callers.roles import Grant
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from fluss_tiering.server.services import kv_snapshot_leases
 
+pytestmark = pytest.mark.slow
+
 PATHS = [TablePath(database, name) for database in ("a", "ab", "b") for name in ("t", "t1", "t2", "s", "u_1")]
 CHOICES = [f"{database}.{name}" for database in ("a", "a*", "b", "*") for name in ("*", "t*", "*1", "s", "u_*")]
 CHOICE = random.Random(15)

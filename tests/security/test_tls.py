@@ -22,6 +22,8 @@ from fluss_tiering.server.services import lake_tiering
 from fluss_tiering.server.settings.server_settings import load_settings
 from waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 NO_TABLE = TablePath("no", "table")
 ACCESS = """
 [[grants]]

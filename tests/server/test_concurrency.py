@@ -67,6 +67,7 @@ def test_of_many_claims_by_name_one_wins(tmp_path: Path) -> None:  # S22
     }
 
 
+@pytest.mark.slow
 def test_leases_under_concurrent_calls(tmp_path: Path) -> None:  # S24, L21
     with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
         table = new_table(client, range(20), num_buckets=4)

@@ -95,6 +95,7 @@ def test_a_server_gets_the_interpreter_back_soon(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(app, "_run", serve)
     monkeypatch.setattr(app, "configure_logs", lambda *_: None)
+    monkeypatch.setattr("os.umask", lambda _: 0)
     try:
         app.run(load_settings(data_dir=tmp_path))
     finally:

@@ -26,10 +26,12 @@ def project(tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_the_code_has_no_circle_and_no_large_folder():
     assert [problem for package in house.survey(ROOT) for problem in package.problems] == []
 
 
+@pytest.mark.slow
 def test_every_folder_of_the_code_is_looked_at():
     engine = ROOT / "engine"
     folders = {path.parent for path in (engine / "fluss_tiering").rglob("*.py")}

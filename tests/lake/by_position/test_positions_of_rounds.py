@@ -52,6 +52,7 @@ def test_rows_in_any_row_group_are_found(tmp_path: Path, version: int, target: i
 @FORMATS
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.usefixtures("small_groups")
+@pytest.mark.slow
 def test_pieces_that_are_written_at_the_same_time_delete_rows_of_each_other(
     tmp_path: Path, version: int, seed: int
 ) -> None:

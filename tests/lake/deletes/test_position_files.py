@@ -156,6 +156,7 @@ def test_a_large_file_stays_beside_the_new_one(tmp_path: Path, monkeypatch) -> N
     assert sorted(file.location for file in everything.replaces) == [large.location, small.location]
 
 
+@pytest.mark.slow
 def test_rounds_write_about_as_many_rows_as_they_delete(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(position_files, "_FEW_POSITIONS", 20)
     random = np.random.default_rng(7)

@@ -54,6 +54,7 @@ def data_files(draw: st.DrawFn, number: int) -> dict[str, list[tuple[int, int]]]
 
 @given(data=st.data())
 @settings(deadline=None, max_examples=150)
+@pytest.mark.slow
 def test_an_index_finds_what_a_dictionary_has(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:
         store = IndexStore(folder)

@@ -134,6 +134,7 @@ def test_nothing_is_deleted_of_other_places(store: IndexStore):
     assert len(list(folder_of(store, other).iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_a_reader_never_sees_half_a_state(store: IndexStore):
     runs = [run_of(store) for _ in range(20)]
     write_state(store, PLACE, 5, runs)

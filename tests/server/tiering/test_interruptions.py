@@ -149,6 +149,7 @@ def test_a_report_that_comes_twice_counts_once(managers: Managers) -> None:  # D
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.slow
 def test_a_random_history_agrees_with_a_plain_model(managers: Managers) -> None:  # D64, S19
     """The model: a list of what happened. A counted loss is one after three that nothing but cancellations part."""
     chance = random.Random(64)

@@ -36,6 +36,7 @@ def newest_files(application: Application, table: TableInfo, content: FileConten
 
 
 @pytest.mark.parametrize("limits", [PlanLimits(), SMALL_PIECES], ids=["one piece", "several pieces"])
+@pytest.mark.slow
 def test_the_lake_holds_the_last_row_of_each_key(application: Application, limits: PlanLimits):
     table = by_position(application, num_buckets=2)
     chance = random.Random(7)
@@ -84,6 +85,7 @@ def test_the_deletes_of_a_place_with_several_pieces_are_written_after_them(appli
     assert application.rows(table) == sorted((named(range(20), "first") | {1: "version 3"}).items())
 
 
+@pytest.mark.slow
 def test_the_second_stage_has_no_more_tasks_than_cores_or_places(application: Application):
     table = by_position(application, num_buckets=5)
     application.write(table, named(range(60), "first"))
@@ -141,6 +143,7 @@ def data_files(application: Application) -> set[str]:
 # E3
 @pytest.mark.parametrize("limits", [PlanLimits(), SMALL_PIECES], ids=["one piece", "several pieces"])
 @pytest.mark.parametrize("times", [1, 4])
+@pytest.mark.slow
 def test_a_round_whose_data_files_are_rewritten_writes_only_its_deletes_anew(
     application: Application, times: int, limits: PlanLimits
 ):
@@ -172,6 +175,7 @@ def test_a_round_whose_data_files_are_rewritten_writes_only_its_deletes_anew(
 
 
 # E3
+@pytest.mark.slow
 def test_rewrites_during_each_try_never_count_as_failures_of_the_table(application: Application):
     table = by_position(application)
     application.write(table, named(range(10), "first"))

@@ -123,6 +123,7 @@ SMALL = PlanLimits(append_piece_bytes=1, change_piece_bytes=200, wave_bytes=1)
 
 
 # S26
+@pytest.mark.slow
 def test_what_is_read_when_the_time_is_over_is_committed_and_the_rest_is_due_at_once(application: Application):
     limit = {"table.datalake.max-round-duration": "1s"}
     table = application.table(num_buckets=2, freshness="1d", properties=limit)

@@ -51,6 +51,7 @@ def test_offsets_of_other_buckets_are_refused(
         assert not list(tmp_path.glob("tables/*/*/metadata/*"))
 
 
+@pytest.mark.slow
 def test_files_are_looked_through_now_and_then_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     day, minute = 24 * 3600, 60
     looks = []

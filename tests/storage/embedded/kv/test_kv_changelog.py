@@ -3,6 +3,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from embedded_tables import (
     PATH,
     end_offsets,
@@ -144,6 +145,7 @@ class Model:
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(OPERATIONS, min_size=1, max_size=12))
+@pytest.mark.slow
 def test_any_changes_give_the_changelog_and_the_rows_of_a_dict(operations: list[tuple[str, Any]]) -> None:
     model = Model(num_buckets=2)
     with TemporaryDirectory() as folder:

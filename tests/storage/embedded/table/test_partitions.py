@@ -179,6 +179,7 @@ def test_a_table_has_no_end_of_partitions(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 # D52
+@pytest.mark.slow
 def test_a_write_to_many_new_buckets_syncs_them_together_and_opens_no_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,6 +351,7 @@ def test_writes_and_drops_at_once_leave_a_table_that_reads(tmp_path: Path) -> No
         max_size=5,
     )
 )
+@pytest.mark.slow
 def test_any_upserts_leave_the_last_of_each_key(
     tmp_path_factory: pytest.TempPathFactory, writes: list[list[tuple[int, str, str | None]]]
 ) -> None:

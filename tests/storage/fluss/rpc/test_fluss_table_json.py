@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
@@ -51,6 +52,7 @@ def nested(inner: st.SearchStrategy[DataType]) -> st.SearchStrategy[DataType]:
 
 
 @given(types=st.lists(data_types(), min_size=1, max_size=8), comment=st.none() | st.text(), partitioned=st.booleans())
+@pytest.mark.slow
 def test_a_table_comes_back_from_its_json(types: list[DataType], comment: str | None, partitioned: bool) -> None:
     columns = tuple(Column(f"c{index}", kind, comment) for index, kind in enumerate(types))
     written = TableDescriptor(
