@@ -11,7 +11,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.storage.remote import RemoteSplitReader
 from scan_handover import check_handover
 
-ROUNDS = 40
+ROUNDS = 10
 LONG_ROUNDS = 200
 
 

@@ -145,6 +145,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return heard
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_one_call_into_the_jvm_and_one_for_each_part_of_a_long_answer(
     spark: Any, tmp_path: Path, answers: list[str], kind: str

@@ -359,11 +359,11 @@ def test_files_that_the_oldest_snapshot_left_has_removed_go_at_once(spark: Any, 
     assert lake.values("duckdb", "k") == [2]
 
 
-def plans_since(spark: SparkSession, count: int) -> list[str]:
-    """Return the plans of the queries that Spark has run after the first ones."""
-    store = spark._jsparkSession.sharedState().statusStore()
-    executions = store.executionsList()
-    return [executions.apply(number).physicalPlanDescription() for number in range(count, executions.size())]
+def plans(spark: SparkSession) -> dict[int, str]:
+    """Return the plans of the last queries that Spark has run, by their numbers. It forgets those before."""
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    found = [executions.apply(number) for number in range(executions.size())]
+    return {each.executionId(): each.physicalPlanDescription() for each in found}
 
 
 def test_no_join_of_names_of_files_holds_a_side_in_memory(spark, tmp_path: Path) -> None:
@@ -371,14 +371,14 @@ def test_no_join_of_names_of_files_holds_a_side_in_memory(spark, tmp_path: Path)
     for number in range(3):
         lake.commit(lake.batch([{"k": number, "v": "a"}]))
     opened = lake.open()
-    adaptive, before = spark.conf.get("spark.sql.adaptive.enabled"), len(plans_since(spark, 0))
+    adaptive, before = spark.conf.get("spark.sql.adaptive.enabled"), plans(spark)
 
     expire(spark, opened.java_table, [opened.java_table.currentSnapshot().parentId()])
     find_orphans(spark, lake.table, lake.open(), timedelta(days=3))
 
-    plans = plans_since(spark, before)
-    assert any("SortMergeJoin" in plan for plan in plans), plans
-    assert not any("Broadcast" in plan or "AdaptiveSparkPlan" in plan for plan in plans)
+    made = [plan for number, plan in plans(spark).items() if number not in before]
+    assert any("SortMergeJoin" in plan for plan in made), made
+    assert not any("Broadcast" in plan or "AdaptiveSparkPlan" in plan for plan in made)
     assert spark.conf.get("spark.sql.adaptive.enabled") == adaptive
 
 

@@ -40,7 +40,7 @@ def table_with(tiering: Tiering, deletes: str, key: str, value: str) -> TableInf
     ("key", "deletes"), [(DATA, "equality"), (DATA, "position"), (DELETES, "position"), (MANIFESTS, "position")]
 )
 @pytest.mark.parametrize("keep", [compacted, maintained])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_a_target_of_one_byte_is_no_obstacle(
     tiering: Tiering, key: str, deletes: str, keep: Callable[[Tiering, TableInfo], Compaction | Maintenance]
 ) -> None:
