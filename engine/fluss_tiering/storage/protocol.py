@@ -139,10 +139,6 @@ class TableStorage(Protocol):
         """
         ...
 
-    def no_such_table(self, which: TablePath | int) -> FlussTieringError:
-        """Return the TABLE_NOT_EXIST that this storage raises if there is no table of a path or an id."""
-        ...
-
     def tables(self) -> Sequence[TableInfo]:
         """Return all tables, ordered by path."""
         ...

@@ -111,9 +111,10 @@ def test_deletes_of_bitmaps_are_those_of_their_data_files() -> None:
     vectors["b"].add(np.array([2**40, 3]))
     vectors["a"].add(np.array([0]))
     deletes = PositionDeletes.of(vectors)
-    assert [(location, each.tolist()) for location, each in deletes.by_file()] == [("a", [0]), ("b", [3, 2**40])]
+    found = [(location, each.positions().tolist()) for location, each in deletes.vectors.items()]
+    assert found == [("a", [0]), ("b", [3, 2**40])]
     assert pa.types.is_integer(deletes.files.type)
-    assert list(PositionDeletes.of({}).by_file()) == []
+    assert PositionDeletes.of({}).vectors == {}
 
 
 def test_a_vector_is_read_from_its_place(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 
 from fluss_tiering.lake.iceberg.java import (
     is_conflict,
-    is_denied,
     is_iceberg,
     java_error_text,
     lake_errors,
@@ -127,7 +126,7 @@ def test_usual_causes_are_named_in_words(name: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "message", "words", "denied"),
+    ("name", "message", "words"),
     [
         (
             "java.io.FileNotFoundException",
@@ -136,7 +135,6 @@ def test_usual_causes_are_named_in_words(name: str):
                 "Spark may not read or write a file of the lake, so look at its owner and its rights, and at those of "
                 "its folder"
             ),
-            True,
         ),
         (
             "org.sqlite.SQLiteException",
@@ -145,7 +143,6 @@ def test_usual_causes_are_named_in_words(name: str):
                 "the lake catalog's database is read-only, so look at the owner and the rights of its file and of "
                 "its folder"
             ),
-            False,
         ),
         (
             "org.sqlite.SQLiteException",
@@ -154,21 +151,18 @@ def test_usual_causes_are_named_in_words(name: str):
                 "the lake catalog's database cannot be opened, so look whether its folder is there, and at the owner "
                 "and the rights of both"
             ),
-            False,
         ),
-        ("org.sqlite.SQLiteException", "[SQLITE_FULL] Insertion failed (database or disk is full)", NO_SPACE, False),
-        ("java.io.IOException", "No space left on device", NO_SPACE, False),
-        ("java.io.FileNotFoundException", "/lake/a.avro (No space left on device)", NO_SPACE, False),
+        ("org.sqlite.SQLiteException", "[SQLITE_FULL] Insertion failed (database or disk is full)", NO_SPACE),
+        ("java.io.IOException", "No space left on device", NO_SPACE),
+        ("java.io.FileNotFoundException", "/lake/a.avro (No space left on device)", NO_SPACE),
     ],
 )
-def test_what_a_person_can_mend_is_told_with_what_to_do(name: str, message: str, words: str, denied: bool):
+def test_what_a_person_can_mend_is_told_with_what_to_do(name: str, message: str, words: str):
     error = thrown(JavaException(f"{ICEBERG}RuntimeIOException", "Failed", JavaException(name, message)))
     simple = name.rpartition(".")[2]
     assert java_error_text(error) == f"{words}: {simple}: {message} (RuntimeIOException: Failed)"
     assert tells_usual_cause(java_error_text(error))
-    assert is_denied(error) is denied
     missing = thrown(JavaException("java.io.FileNotFoundException", "/lake/a.avro (No such file or directory)"))
-    assert not is_denied(missing)
     assert not tells_usual_cause(java_error_text(missing))
 
 

@@ -130,21 +130,6 @@ def tells_usual_cause(text: str) -> bool:
     return text.startswith(_ALL_WORDS)
 
 
-def is_denied(error: Py4JError | PySparkException) -> bool:
-    """Return whether the operating system refused to open a file."""
-    return isinstance(error, Py4JJavaError) and any(
-        (each.getMessage() or "").endswith(_DENIED) for each in causes(error)
-    )
-
-
-def root_text(error: Py4JError | PySparkException) -> str:
-    """Return the root cause of a Java exception in one line, as `SimpleClass: message`."""
-    if not isinstance(error, Py4JJavaError):
-        return java_error_text(error)
-    *_, root = causes(error)
-    return _class_and_message(root)
-
-
 def root_message(error: Py4JJavaError) -> str:
     """Return the message of the root cause."""
     *_, root = causes(error)

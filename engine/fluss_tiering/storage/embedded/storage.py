@@ -25,7 +25,7 @@ from fluss_tiering.model.table import (
     WriteKind,
 )
 from fluss_tiering.storage.data_dir import DataDir
-from fluss_tiering.storage.embedded.catalog import Catalog, table_not_exist
+from fluss_tiering.storage.embedded.catalog import Catalog
 from fluss_tiering.storage.embedded.kv_scan import EmbeddedKvScan
 from fluss_tiering.storage.embedded.kv_snapshots import read_checkpoint
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader, reporting_dropped
@@ -148,10 +148,6 @@ class EmbeddedStorage(TableStorage):
     def table_by_id(self, table_id: int) -> TableInfo:
         """Return the table that has this id; see `TableStorage`."""
         return self._catalog.get_by_id(table_id).info
-
-    def no_such_table(self, which: TablePath | int) -> FlussTieringError:
-        """Return the error for a table that does not exist; see `TableStorage`."""
-        return table_not_exist(which)
 
     def tables(self) -> Sequence[TableInfo]:
         """Return all tables, ordered by path."""

@@ -44,7 +44,7 @@ from fluss_tiering.storage.fluss.rpc.calls.tables import (
 )
 from fluss_tiering.storage.fluss.rpc.client import ParallelCalls
 from fluss_tiering.storage.fluss.scans import ClusterScans
-from fluss_tiering.storage.fluss.table_cache import ClusterTableCache, table_not_exist
+from fluss_tiering.storage.fluss.table_cache import ClusterTableCache
 from fluss_tiering.storage.fluss.writer import ClusterWriter
 from fluss_tiering.storage.lake_rules import check_lake_rules
 from fluss_tiering.storage.protocol import KvScan, TableStorage, without_primary_key
@@ -187,10 +187,6 @@ class FlussStorage(TableStorage):
     def table_by_id(self, table_id: int) -> TableInfo:
         """Return the table that has this id, as it was at most a second ago; see `TableStorage`."""
         return self.listed.get_by_id(table_id)
-
-    def no_such_table(self, which: TablePath | int) -> FlussTieringError:
-        """Return the error for a table that does not exist; see `TableStorage`."""
-        return table_not_exist(which)
 
     def tables(self) -> Sequence[TableInfo]:
         """Return all tables that can be used, ordered by path, as they were at most a few seconds ago."""

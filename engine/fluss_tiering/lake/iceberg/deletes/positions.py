@@ -39,11 +39,6 @@ class PositionDeletes:
         none = column_of(pa.int64(), np.empty(0, np.int64))
         return cls(tuple(vectors), none, none, vectors)
 
-    def by_file(self) -> Iterator[tuple[str, Int64s]]:
-        """Yield each data file that has deletes, in the order of locations, with its sorted, distinct positions."""
-        for location, vector in self.vectors.items():
-            yield location, vector.positions()
-
     @cached_property
     def vectors(self) -> dict[str, DeletionVector]:
         """The bitmap of each data file that has deletes, in the order of locations.
