@@ -125,6 +125,14 @@ test-install: $(INSTALLED) ## Both packages resolve under Airflow's constraints 
 test-ways: setup ## A round by what the real operator of each way to submit sends, run by spark-submit (needs the network)
 	@PYTHONPATH=tools $(BIN)/python -m verification.ways
 
+# Not the tests of what only newer versions can do: bloom filters, a source of Spark, words of Typer.
+LOWEST := $(VENV)/lowest
+test-lowest: $(INSTALLED) $(CATALOG_JAR) ## The tests of the server and of formats, and two rounds, with the oldest versions that fit (needs the network)
+	@$(BIN)/uv venv --quiet --clear $(LOWEST)
+	@HATCH_BUILD_NO_HOOKS=true $(BIN)/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct --editable './engine[demo,postgres]' --group test
+	@$(LOWEST)/bin/python -m pytest -m "$(FAST_TESTS)" --numprocesses auto tests/model tests/formats tests/wire tests/client tests/server tests/storage --quiet $(ARGS)
+	@$(LOWEST)/bin/fluss-tiering demo
+
 airflow-versions: setup ## The provider on each version of Airflow; writes docs/reference/airflow-versions.md (ARGS="--airflow 3.1")
 	@PYTHONPATH=tools $(BIN)/python verification/airflow_versions.py $(ARGS)
 

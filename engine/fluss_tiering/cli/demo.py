@@ -139,7 +139,8 @@ def _print_step(what: str, seconds: float) -> None:
 @contextmanager
 def _server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Start a tiering server, and end it with the block."""
-    serve = ["serve", "--data-dir", str(folder / "server"), "--port", str(port)]
+    # Its port of metrics, the next one, may be somebody else's.
+    serve = ["serve", "--data-dir", str(folder / "server"), "--port", str(port), "-D", "metrics-enabled=false"]
     with (folder / _LOG).open("wb") as log:
         process = subprocess.Popen([sys.executable, "-c", _SCRIPT, *serve], stdout=log, stderr=log)
     try:
