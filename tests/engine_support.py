@@ -190,3 +190,8 @@ def put(client: TieringClient, table: TableInfo, names: Mapping[int, str | None]
     rows = pa.table({"id": list(names), "name": list(names.values())}, schema=SCHEMA)
     kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
     assert sum(client.write_rows(table.path, kind, [rows])) == len(names)
+
+
+def log_end(client: TieringClient, path: TablePath) -> int:
+    """Return how many records the logs of all buckets of a table have had."""
+    return sum(bucket.log_end_offset for bucket in client.list_buckets([path])[path])

@@ -6,7 +6,10 @@ import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import typer
 from rich.console import Console
@@ -59,3 +62,14 @@ def command(server, monkeypatch, capsys) -> Callable[..., Answer]:
 def table() -> str:
     """The name of a table that no other test has."""
     return f"cli.table_{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    """A file with three rows."""
+    prices = pa.array([1, 2, 3]).cast(pa.decimal128(20, 0))
+    path = tmp_path / "orders.parquet"
+    pa.parquet.write_table(
+        pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", None], "price": prices}), path
+    )
+    return path

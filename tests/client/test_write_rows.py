@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from engine_support import SCHEMA, ServerThread, new_table
+from engine_support import SCHEMA, ServerThread, log_end, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import WriteKind
@@ -15,10 +15,6 @@ from fluss_tiering.model.table import WriteKind
 
 def rows(count: int, *, start: int = 0, width: int = 4) -> pa.Table:
     return pa.table({"id": range(start, start + count), "name": ["x" * width] * count}, schema=SCHEMA)
-
-
-def log_end(client: TieringClient, path) -> int:
-    return sum(bucket.log_end_offset for bucket in client.list_buckets([path])[path])
 
 
 def test_tables_and_batches_are_acknowledged_in_requests(client: TieringClient) -> None:
