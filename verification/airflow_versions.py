@@ -42,7 +42,7 @@ _TEST_PACKAGES: Final = (
     "websockets",
 )
 _OURS: Final = re.compile(
-    r"(apache-airflow(-providers-.*)?|grpcio.*|protobuf|googleapis-.*|opentelemetry-.*|rich|typer)=="
+    r"(apache-airflow(-providers-.*)?|cryptography|grpcio.*|protobuf|googleapis-.*|opentelemetry-.*|rich|typer)=="
 )
 """What the provider itself asks for in newer versions than a day's index had."""
 _TIMEOUT_S: Final = 3600
