@@ -72,6 +72,9 @@ def get_provider_info() -> dict[str, Any]:
                         "description": "File with the token. A path on each machine that may run such a driver",
                         "schema": {"type": ["string", "null"], "pattern": "^(/.*)?$"},
                     },
+                    "driver_has_credentials": _flag(
+                        "Drivers have credentials", "Whether the platform of such drivers sets the variables of clients"
+                    ),
                     "allow_insecure": _flag("Allow insecure", "Whether the token may be sent without TLS"),
                 },
             }

@@ -30,7 +30,7 @@ class Way:
         operator: The class of the operator, or its dotted name, which is imported when the task runs.
         to_arguments: Returns the arguments of the operator for a request. It has no side effects.
         package: The address of the folder that `fluss-tiering package --to` has filled. (templated)
-        spark_version: The version of Spark there, as "3.5". (templated)
+        spark_version: The version of Spark there, as "3.5".
         conf: Settings of Spark that are added to those of the application, or replace them. (templated)
         arguments: The other arguments of the operator. A dict is merged with that of the request, and a list goes
             before it. (templated)

@@ -54,7 +54,8 @@ class FlussHook(BaseHook):
     deadline of each call in seconds, which is at most a day. The password is a token for the server. The extra may hold
     `token_file` in its place, `tls`, `tls_ca`, `tls_cert`, `tls_key` and `allow_insecure`. A connection without any of
     these uses the credentials of the environment (`FLUSS_TIERING_TOKEN_FILE` and so on). For Spark's drivers on a
-    cluster, the extra may hold another address of the server, `driver_server`, and a `driver_token_file`.
+    cluster, the extra may hold another address of the server, `driver_server`, and a `driver_token_file`, or
+    `driver_has_credentials` if their platform sets these variables.
 
     Each of the methods that ask the server makes a client of its own and closes it. Use `get_client` for many calls,
     and for calls that have no method here. Those methods raise FlussTieringError with the code UNAVAILABLE if the

@@ -25,6 +25,7 @@ _PATHS: Final = {
 }
 """The fields of the extra that hold paths, and the variables of the client that mean the same."""
 _DRIVER_TOKEN_FILE: Final = "driver_token_file"  # noqa: S105 - the name of a field
+_DRIVER_HAS_CREDENTIALS: Final = "driver_has_credentials"
 DRIVER_SERVER: Final = "driver_server"
 """The field of the extra with the address of the server for a driver on another machine."""
 _FLAGS: Final = {"tls": "FLUSS_TIERING_TLS", "allow_insecure": "FLUSS_TIERING_ALLOW_INSECURE"}
@@ -127,17 +128,22 @@ class ConnectionSecurity:
 def remote_environment(connection: Connection) -> dict[str, str]:
     """Return the variables for a driver on another machine, which are the paths and flags that are set.
 
+    There are none if the platform of the driver sets them, for example from a secret.
+
     Raises:
         UnusableConnectionError: A field is wrong, or the token is in the password alone, from which it could reach such
             a driver only where others can read it.
     """
+    wrong, extra = _Wrong(connection.conn_id), extra_of(connection)
     security = ConnectionSecurity.of(connection)
-    token_file = _path(_Wrong(connection.conn_id), _DRIVER_TOKEN_FILE, extra_of(connection).get(_DRIVER_TOKEN_FILE))
+    token_file = _path(wrong, _DRIVER_TOKEN_FILE, extra.get(_DRIVER_TOKEN_FILE))
+    if _flag(wrong, _DRIVER_HAS_CREDENTIALS, extra.get(_DRIVER_HAS_CREDENTIALS)):
+        return {}
     if security is not None and security.token is not None and token_file is None:
         raise UnusableConnectionError(
             f"Connection {connection.conn_id!r} has a token as its password, which cannot be given to a driver on the "
             "cluster: everybody who sees Spark's settings could read it. Add driver_token_file to its extra, with a "
-            "file with a token that the driver's machine has."
+            "file with a token that the driver's machine has, or driver_has_credentials, if its platform sets one."
         )
     variables = {} if security is None else security.environment()
     if token_file is not None:
@@ -205,7 +211,7 @@ def _check_names(wrong: _Wrong, extra: Mapping[str, Any]) -> None:
     """Refuse a key that is nearly one of ours. Without it, a connection would lack what the key was meant to give."""
     from fluss_tiering.client.misspelled import meant  # noqa: PLC0415 - not needed to parse a DAG
 
-    known = {*_PATHS, *_FLAGS, _DRIVER_TOKEN_FILE, DRIVER_SERVER, "timeout"}
+    known = {*_PATHS, *_FLAGS, _DRIVER_TOKEN_FILE, _DRIVER_HAS_CREDENTIALS, DRIVER_SERVER, "timeout"}
     for name in extra:
         if name not in known and (near := meant(name, known)) is not None:
             raise wrong(f"{name!r} in its extra", f"{near!r}")

@@ -32,7 +32,7 @@ _OF_SPARK_SUBMIT: Final = {
 Resumed = tuple[str, dict[str, Any] | None]
 """The method with which a deferred operator goes on, and its arguments."""
 
-_OF_WAY: Final = ("package", "spark_version", "conf", "arguments")
+_OF_WAY: Final = ("package", "conf", "arguments")
 """What is rendered of a way."""
 
 

@@ -83,7 +83,8 @@ class WaySubmit:
             request = submit.submit_request(application, arguments, package=way.package, version=way.spark_version)
         except FlussTieringError as error:
             raise AirflowFailException(error.message) from None
-        conf = {"spark.log.level": "WARN", **request.conf, **way.conf}
+        # A template may render to a number.
+        conf = {"spark.log.level": "WARN", **request.conf, **{key: str(value) for key, value in way.conf.items()}}
         more = conf.pop(_PACKAGES, "")
         return replace(request, conf=conf, packages=(*request.packages, *filter(None, more.split(","))))
 

@@ -191,6 +191,10 @@ def test_a_driver_on_the_cluster_may_have_an_address_and_a_token_of_its_own(  # 
         assert arguments[arguments.index("--server") + 1] == "tiering.internal:9133"
         assert "spark.yarn.appMasterEnv.FLUSS_TIERING_TOKEN_FILE=/etc/fluss-tiering/token" in arguments
         assert guarded.tokens["tierer"] not in repr(seen())
+    more = {"driver_has_credentials": True}
+    monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", guarded.connection(guarded.tokens["tierer"], **own, **more))
+    FlussVerifyOperator(task_id="verify", tables=[TABLE], name="verify").execute(context("verify"))
+    assert "FLUSS_TIERING_" not in repr(seen()["arguments"])
     # A driver of this machine reaches the server as its tasks do.
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "yarn"}))
     seen = recorded(TIER)

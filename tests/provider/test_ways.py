@@ -107,8 +107,8 @@ def test_the_operator_gets_a_request_without_anything_of_this_machine(
     extra = {"driver_server": "tiering:9133", "driver_token_file": "/etc/token", "allow_insecure": True}
     connection = {"conn_type": "fluss", "host": "127.0.0.1", "port": server.port, "password": "x" * 40, "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", json.dumps(connection))
-    way = replace(by_platform(), conf={"spark.executor.memory": "{{ 1 + 1 }}g", "spark.jars.packages": "a:b:1"})
-    with DAG("dag") as dag:
+    way = replace(by_platform(), conf={"spark.executor.cores": "{{ 1 + 1 }}", "spark.jars.packages": "a:b:1"})
+    with DAG("dag", render_template_as_native_obj=True) as dag:
         task = one_task(new_table(), submit=way)
     running = context("tier")
     task.render_template_fields({**running, "dag": dag, "task": task})
@@ -126,7 +126,7 @@ def test_the_operator_gets_a_request_without_anything_of_this_machine(
             "AIRFLOW_CTX_MAP_INDEX": "-1",
         }.items()
     )
-    assert request.conf["spark.executor.memory"] == "2g"
+    assert request.conf["spark.executor.cores"] == "2"
     assert [each.rpartition(":")[0] for each in request.packages] == [
         "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12",
         "a:b",
