@@ -34,6 +34,9 @@ class Way:
         conf: Settings of Spark that are added to those of the application, or replace them. (templated)
         arguments: The other arguments of the operator. A dict is merged with that of the request, and a list goes
             before it. (templated)
+
+    Raises:
+        ValueError: The package or the version is no text.
     """
 
     operator: type[BaseOperator] | str
@@ -42,6 +45,12 @@ class Way:
     spark_version: str
     conf: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, expected in (("package", "an address such as s3://bucket/fluss-tiering"), ("spark_version", "'3.5'")):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"{name} is {value!r}: expected {expected}, as a text")
 
 
 def spark_submit(package: str, spark_version: str, conf: Mapping[str, str] | None = None, **arguments: Any) -> Way:

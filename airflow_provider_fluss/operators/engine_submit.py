@@ -12,6 +12,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
+from airflow_provider_fluss.operators.arguments import WrongArgumentError, shown
 from airflow_provider_fluss.operators.spark_submit import SparkSubmit
 from airflow_provider_fluss.operators.way_submit import WaySubmit
 from airflow_provider_fluss.ways import Way
@@ -91,7 +92,8 @@ class EngineSubmitOperator(BaseOperator):
         kwargs: Other arguments of `SparkSubmitOperator` for it. (templated)
 
     Raises:
-        ValueError: The application or its arguments were given, or arguments of `spark-submit` beside `submit`.
+        ValueError: The application or its arguments were given, or arguments of `spark-submit` beside `submit`, which
+            is a `Way`.
     """
 
     template_fields: Sequence[str] = ("conn_id", "name", "submit_arguments")
@@ -111,6 +113,8 @@ class EngineSubmitOperator(BaseOperator):
             raise ValueError(
                 f"{', '.join(given)} cannot be set beside submit: give the arguments of the operator to the way"
             )
+        if submit is not None and not isinstance(submit, Way):
+            raise ValueError(f"submit is {shown(submit)}: expected a Way, for example of airflow_provider_fluss.ways")
         super().__init__(**kwargs)
         self.conn_id = conn_id
         self.name = name
@@ -121,9 +125,16 @@ class EngineSubmitOperator(BaseOperator):
         self._running: BaseOperator | None = None
 
     def make_submit(self) -> Submit:
-        """Return what submits, with the rendered arguments."""
+        """Return what submits, with the rendered arguments.
+
+        Raises:
+            WrongArgumentError: The package of a way was rendered to nothing.
+        """
         if self.way is not None:
-            return WaySubmit(replace(self.way, **self.submit_arguments), self)
+            try:
+                return WaySubmit(replace(self.way, **self.submit_arguments), self)
+            except ValueError as error:
+                raise WrongArgumentError(str(error)) from None
         return SparkSubmit(
             task_id=self.task_id,
             conn_id=self.conn_id,

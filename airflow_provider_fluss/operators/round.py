@@ -39,7 +39,8 @@ class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
     The task returns one summary for each table with its epoch, rows, bytes, files and lake snapshot. It fails if a
     table was not tiered, and names it with its last error. A retry goes on with the same attempt while one of its
     rounds runs, and does not tier again what is Tiered. When the task has succeeded, or fails for the last time, or a
-    person marks it, it cancels what still runs and releases the lease. Outlets and OpenLineage work as with the
+    person marks it, it cancels what still runs and releases the lease. While it is deferred it cannot do so: then
+    `release_lease_on_failure` does, or the lease expires. Outlets and OpenLineage work as with the
     `FlussTieringStatusSensor`.
 
     Args:

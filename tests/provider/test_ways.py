@@ -260,12 +260,17 @@ def test_what_no_retry_can_mend_is_one_line_and_leaves_no_lease(server, client, 
         (replace(livy, operator=Platform), "^Platform refuses its arguments: missing keyword argument 'request'"),
         (by_platform(unknown=1), "^Platform refuses its arguments: Invalid arguments were passed to Platform"),
         (replace(by_platform(), spark_version="3.4"), "^Spark 3.4 is not supported"),
+        (replace(by_platform(), to_arguments=lambda _: {}["no"]), "^Platform refuses its arguments: 'no'"),
     ):
         for task in (one_task(table, submit=way), FlussVerifyOperator(task_id="tier", tables=[table], submit=way)):
             with pytest.raises(AirflowFailException, match=said) as failed:
                 task.execute(context("tier", max_tries=2))
             assert is_shown_alone(failed.value)
             assert "\n" not in str(failed.value)
+    empty = one_task(table, submit=by_platform())
+    empty.submit_arguments["package"] = ""
+    with pytest.raises(AirflowFailException, match=r"^package is '': expected an address"):
+        empty.execute(context("tier", max_tries=2))
     monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", f"fluss://127.0.0.1:{server.port}")
     for said in ("add driver_server to the extra", "add driver_token_file to its extra"):
         with pytest.raises(AirflowFailException, match=f"(?i){said}"):
@@ -276,9 +281,13 @@ def test_what_no_retry_can_mend_is_one_line_and_leaves_no_lease(server, client, 
     assert leases(client) == before
 
 
-def test_a_dag_is_refused_that_mixes_ways():
+def test_a_dag_with_a_wrong_way_is_refused():
     with pytest.raises(ValueError, match="deploy_mode, conn_id cannot be set beside submit"):
         FlussVerifyOperator(task_id="v", tables=["a.b"], submit=by_platform(), deploy_mode="cluster", conn_id="mine")
+    with pytest.raises(ValueError, match=r"^submit is 'emr': expected a Way"):
+        FlussVerifyOperator(task_id="v", tables=["a.b"], submit="emr")
+    with pytest.raises(ValueError, match=r"^spark_version is 3.5: expected '3.5', as a text"):
+        ways.livy("s3://code", 3.5)
     with pytest.raises(ValueError, match="new_cluster is missing"):
         ways.databricks_submit_run("/Volumes/code", "3.5", existing_cluster_id="1")
 
