@@ -119,7 +119,6 @@ def context(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
             max_tries=max_tries,
             get_first_reschedule_date=lambda _: None,
             xcom_push=lambda key, value: pushed.update({key: value}),
-            xcom_pull=lambda task_ids, key, map_indexes: pushed.get(key),
             pushed=pushed,
         )
         return {"ti": ti, "run_id": ti.run_id}

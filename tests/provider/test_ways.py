@@ -70,6 +70,18 @@ def by_platform(**arguments: Any) -> Way:
     return Way(Platform, lambda request: {"request": request}, "s3://code/fluss", "3.5", arguments=arguments)
 
 
+@pytest.fixture
+def context(context):
+    """A context whose task finds what it has pushed."""
+
+    def make(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        made = context(*args, **kwargs)
+        made["ti"].xcom_pull = lambda task_ids, key, map_indexes: made["ti"].pushed.get(key)
+        return made
+
+    return make
+
+
 @pytest.fixture(autouse=True)
 def driver_server(server, monkeypatch):
     """A connection whose server has an address for drivers."""
