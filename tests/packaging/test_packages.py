@@ -68,7 +68,7 @@ def test_the_engines_source_archive_holds_what_its_wheel_is_built_from(dist, che
 
 def test_the_providers_packages_hold_the_provider_and_its_example_dags(dist, checkout):  # E40
     provider, dags = files_below(checkout, PROVIDER), files_below(checkout, "dags")
-    assert len(dags) == 4
+    assert len(dags) == 5
     # Airflow looks for the example DAGs of a provider in this folder of its package.
     examples = {name.replace("dags/", f"{PROVIDER}/example_dags/") for name in dags}
     assert without_dist_info(in_wheel(dist, PROVIDER)) == provider | examples

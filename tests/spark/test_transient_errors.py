@@ -11,7 +11,7 @@ import pytest
 
 from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.spark.retrying_client import RetryingClient
+from fluss_tiering.spark.retry import RetryingClient
 from fluss_tiering.wire.errors import status_of, trailing_metadata_of
 
 DESCRIBE = "/fluss_tiering.v1.Tables/DescribeStorage"

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.spark.retrying_client import RetryingClient
+from fluss_tiering.spark.retry import RetryingClient
 from fluss_tiering.wire.errors import error_from_pb, error_to_pb
 from simulation.scheduler import Process, Scheduler, SimEvent
 from simulation.server import SimServer

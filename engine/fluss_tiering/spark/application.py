@@ -36,7 +36,7 @@ from fluss_tiering.spark.maintenance.maintain import Maintenance
 from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Plan, tables_to_maintain
 from fluss_tiering.spark.maintenance.words import begin_text, done_text
 from fluss_tiering.spark.options import TierOptions, parse_arguments
-from fluss_tiering.spark.retrying_client import RetryingClient
+from fluss_tiering.spark.retry import RetryingClient
 from fluss_tiering.spark.round.keepalive import KeepAlive
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease, open_lease
 from fluss_tiering.spark.round.plan import PlanLimits

@@ -6,12 +6,17 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.client import TieringClient
+from fluss_tiering.client.connection import RequestT, ResponseT
+from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
 from fluss_tiering.spark.runtime import SYSTEM, Event, Runtime
+
+if TYPE_CHECKING:
+    from fluss_tiering.client.connection import Method
 
 ArgumentsT = ParamSpec("ArgumentsT")
 ResultT = TypeVar("ResultT")
@@ -19,6 +24,8 @@ ResultT = TypeVar("ResultT")
 logger = logging.getLogger(__name__)
 _QUIET_S: Final = 60.0
 """So long the failure of a call is not told again."""
+_UNAVAILABLE_TIMEOUT_S: Final = 60.0
+"""Half of the time after which the server interrupts a round that sends no heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +87,28 @@ class Retry:
 
     def _pause(self, seconds: float) -> None:
         self.stopped.wait(seconds)
+
+
+class RetryingClient(TieringClient):
+    """A `TieringClient` for rounds, whose calls are all safe to repeat.
+
+    Args:
+        target: The server's address, "host:port".
+        stopped: The event that ends all waiting when it is set.
+        unavailable_timeout_s: How long an unavailable server is called again, in seconds.
+        runtime: The clock that the time-out is measured with.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        stopped: Event,
+        unavailable_timeout_s: float = _UNAVAILABLE_TIMEOUT_S,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        super().__init__(target)
+        self._retry = Retry(stopped, codes=SERVER_AWAY, within_s=unavailable_timeout_s, runtime=runtime)
+
+    def _call(self, method: Method[RequestT, ResponseT], request: RequestT) -> ResponseT:
+        return self._retry(super()._call, method, request)

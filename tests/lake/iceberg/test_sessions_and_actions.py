@@ -22,11 +22,11 @@ from pyspark.sql import SparkSession
 from fluss_tiering.lake.iceberg.actions import expire
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.orphans import check_grace, find_orphans
-from fluss_tiering.lake.iceberg.rehearsal import rehearse_commit
 from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_tiering.spark.startup.workers import rehearse_commit
 
 COLUMNS = (Column("k", DataType.parse("INT NOT NULL")), Column("v", DataType.parse("STRING")))
 ICEBERG = "org.apache.iceberg.spark.SparkCatalog"

@@ -13,7 +13,7 @@ from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import Expiry, expire_snapshots
-from fluss_tiering.spark.retrying_client import RetryingClient
+from fluss_tiering.spark.retry import RetryingClient
 
 NO_AGE = timedelta()
 

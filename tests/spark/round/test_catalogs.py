@@ -24,7 +24,7 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
-from fluss_tiering.spark.retrying_client import RetryingClient
+from fluss_tiering.spark.retry import RetryingClient
 from needs import needs
 from rest_support import RestCatalog
 from vending_support import Proxy

@@ -23,7 +23,7 @@ from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.spark.audit.verify import verify_table
-from fluss_tiering.spark.retrying_client import RetryingClient
+from fluss_tiering.spark.retry import RetryingClient
 from fluss_tiering.storage.fluss.lake_offsets_files import read_offsets_file
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call

@@ -12,7 +12,7 @@ from engine_support import ServerThread, new_table
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.spark.retrying_client import RetryingClient
+from fluss_tiering.spark.retry import RetryingClient
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease
 from waiting import WAIT_S, wait_until

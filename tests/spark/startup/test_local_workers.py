@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fluss_tiering.lake.iceberg.rehearsal import rehearse_commit
 from fluss_tiering.spark.startup import workers
-from fluss_tiering.spark.startup.workers import local_workers_conf, warm_up
+from fluss_tiering.spark.startup.workers import local_workers_conf, rehearse_commit, warm_up
 from fluss_tiering.spark.worker_daemon import without_archives
 
 DAEMON = {"spark.python.daemon.module": "fluss_tiering.spark.worker_daemon"}

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import threading
 import zlib
+from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import lru_cache
 from importlib.resources import as_file, files
@@ -21,6 +23,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 
 from fluss_tiering.lake.damaged_parquet import FORBIDDEN, MISSING, cause_of, unreadable_file
+from fluss_tiering.lake.iceberg.java import java_error_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 JavaTable: TypeAlias = JavaObject
@@ -38,6 +41,7 @@ _WHATS: Final = {"missing": MISSING, "forbidden": FORBIDDEN}
 _copies = ExitStack()
 atexit.register(_copies.close)
 _loading = threading.Lock()
+logger = logging.getLogger(__name__)
 
 
 def library(jvm: JVMView) -> JavaObject:
@@ -95,6 +99,20 @@ def call(owner: JavaObject, question: str, *arguments: object) -> Any:  # noqa: 
         if str(error.java_exception.getClass().getSimpleName()) != _DAMAGED:
             raise
         raise damaged_file(json.loads(error.java_exception.toJson())) from None
+
+
+def delete_locations(table: JavaTable, locations: Iterable[str]) -> list[str]:
+    """Delete files that no snapshot refers to; log and return those that could not be deleted."""
+    wanted = list(locations)
+    if not wanted:
+        return []
+    try:
+        kept = ask(table, "deleteFiles", wanted)
+    except Py4JError as error:
+        kept = [(location, java_error_text(error)) for location in wanted]
+    for location, why in kept:
+        logger.warning("could not delete %s: %s", location, why)
+    return [location for location, _ in kept]
 
 
 def damage_text(damage: dict[str, str]) -> str:

@@ -18,8 +18,7 @@ from fluss_tiering.lake.iceberg.deletes import can_be_read, live_data_files
 from fluss_tiering.lake.iceberg.field_ids import all_ids, all_ids_of_json, with_field_ids
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
-from fluss_tiering.lake.iceberg.library import JavaPlan, JavaTable, ask, call
-from fluss_tiering.lake.iceberg.metadata.leftovers import delete_locations
+from fluss_tiering.lake.iceberg.library import JavaPlan, JavaTable, ask, call, delete_locations
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.offsets_file import read_offsets, write_offsets
 from fluss_tiering.lake.iceberg.metadata.own_commits import (

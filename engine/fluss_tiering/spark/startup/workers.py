@@ -7,6 +7,7 @@ import logging
 import shutil
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -16,11 +17,15 @@ from typing import Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from fluss_tiering.lake.iceberg.rehearsal import rehearse_commit
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.protocol import LakeCommit
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath
 from fluss_tiering.spark.submit import PACKAGE, make_archive
 
 _DAEMON: Final = "fluss_tiering.spark.worker_daemon"
 _DISTRIBUTION: Final = "fluss-tiering"
+_PATH: Final = TablePath("rehearsal", "rehearsal")
+_IN_MEMORY: Final = {"catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalog"}
 logger = logging.getLogger(__name__)
 
 
@@ -81,6 +86,23 @@ def warm_up(spark: SparkSession) -> None:
         for done in [threads.submit(step) for step in steps]:
             if error := done.exception():
                 logger.debug("warming up", exc_info=error)
+
+
+def rehearse_commit(spark: SparkSession) -> None:
+    """Create a table in memory and commit to it, which loads thousands of Java classes.
+
+    It does so in a second session, so that the given session does not change.
+
+    Raises:
+        FlussTieringError: STORAGE if the commit fails.
+    """
+    descriptor = TableDescriptor(columns=(Column("id", DataType.parse("BIGINT")),), num_buckets=1)
+    with tempfile.TemporaryDirectory(prefix="fluss-tiering-") as folder:
+        properties = {**_IN_MEMORY, "name": _PATH.table, "warehouse": f"file://{folder}"}
+        table = TableInfo(0, _PATH, 0, descriptor, 0, properties)
+        lake = IcebergCatalogs(spark.newSession()).open_table(table)
+        lake.unregistered_commit(None)
+        lake.size(lake.commit([], LakeCommit(0, 0, str(uuid.uuid4()), "", {})))
 
 
 def _start_workers(context: SparkContext) -> None:

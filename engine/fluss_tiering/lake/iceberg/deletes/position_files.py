@@ -18,12 +18,11 @@ import pyarrow as pa
 from pyarrow import fs
 
 from fluss_tiering.formats.micros import column_of
-from fluss_tiering.lake.delete_formats import PATH_COLUMN, PATH_ID
 from fluss_tiering.lake.iceberg.deletes.each_file import write_each
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.positions import PositionDeletes
 from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes
-from fluss_tiering.lake.iceberg.deletes.schema import POSITION_ID, SCHEMA
+from fluss_tiering.lake.iceberg.deletes.schema import PATH_COLUMN, PATH_ID, POSITION_ID, SCHEMA
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector, union_of
 from fluss_tiering.lake.iceberg.metrics.modes import FULL
 from fluss_tiering.lake.iceberg.parquet import OpenFile

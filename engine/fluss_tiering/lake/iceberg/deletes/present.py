@@ -11,10 +11,9 @@ import pyarrow as pa
 from pyarrow import fs
 
 from fluss_tiering.lake.damaged_parquet import MISSING, naming_damage, open_parquet, unreadable_file
-from fluss_tiering.lake.delete_formats import PATH_COLUMN
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.puffin import read_vector
-from fluss_tiering.lake.iceberg.deletes.schema import POSITION_COLUMN
+from fluss_tiering.lake.iceberg.deletes.schema import PATH_COLUMN, POSITION_COLUMN
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector, union_of
 from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
 from fluss_tiering.lake.parallel import map_on_store

@@ -6,19 +6,23 @@ and the magic number again.
 
 from __future__ import annotations
 
+import json
+import struct
 from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import fs
 
-from fluss_tiering.lake.delete_formats import PUFFIN_MAGIC, REFERENCED_DATA_FILE
 from fluss_tiering.lake.iceberg.deletes.vector import BLOB_TYPE, DeletionVector
 from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.lake.protocol import VectorPlace
-from fluss_tiering.lake.puffin_footer import CompressedFooterError, described, description_of
 from fluss_tiering.version import __version__
 
+_MAGIC: Final = b"PFA1"
+_END: Final = struct.Struct("<i4s4s")
+"""What a Puffin file ends with: the size of the description of its blobs, flags, and the magic number."""
+_NO_FLAGS: Final = bytes(4)
 _POSITION_ID: Final = 2147483645
 """The id that the Iceberg spec reserves for the position of a row, `_pos`."""
 _UNKNOWN: Final = -1
@@ -58,15 +62,28 @@ def read_vectors(content: bytes) -> None:
         ValueError: The file or one of its vectors is damaged. The text says what is wrong with it.
     """
     try:
-        _, description = description_of(content)
-        for blob in description["blobs"]:
+        for blob in _blobs_of(content):
             if blob["type"] == BLOB_TYPE:
                 place = VectorPlace(int(blob["offset"]), int(blob["length"]))
                 read_vector(pa.BufferReader(content), place, int(blob["properties"]["cardinality"]), "its footer")
-    except CompressedFooterError:
-        """That is no damage."""
     except (KeyError, TypeError, OSError) as error:
         raise ValueError(f"its footer describes a blob that it does not have: {error!r}") from None
+
+
+def _blobs_of(content: bytes) -> list[Any]:
+    """Return the descriptions of a Puffin file's blobs; none if its footer is compressed."""
+    if len(content) < _END.size:
+        raise ValueError(f"it has {len(content)} bytes, which is too short")
+    size, flags, magic = _END.unpack(content[-_END.size :])
+    start = len(content) - _END.size - size
+    if magic != _MAGIC or start < 2 * len(_MAGIC) or content[start - len(_MAGIC) : start] != _MAGIC:
+        raise ValueError("it has no footer")
+    if flags != _NO_FLAGS:
+        return []
+    match json.loads(content[start : start + size]):
+        case {"blobs": list() as blobs}:
+            return blobs
+    raise ValueError("its footer describes no blobs")
 
 
 class PuffinWriter:
@@ -82,7 +99,7 @@ class PuffinWriter:
         self._filesystem = filesystem
         self._blobs: list[dict[str, Any]] = []
         self._sink = filesystem.open_output_stream(path_of(location))
-        self._sink.write(PUFFIN_MAGIC)
+        self._sink.write(_MAGIC)
 
     def write(self, data_file: str, vector: DeletionVector) -> VectorPlace:
         """Add the vector of a data file, and return its place."""
@@ -97,7 +114,7 @@ class PuffinWriter:
                 "sequence-number": _UNKNOWN,
                 "offset": place.offset,
                 "length": place.size_bytes,
-                "properties": {REFERENCED_DATA_FILE: data_file, "cardinality": str(len(vector))},
+                "properties": {"referenced-data-file": data_file, "cardinality": str(len(vector))},
             }
         )
         return place
@@ -105,7 +122,8 @@ class PuffinWriter:
     def close(self) -> int:
         """Finish the file, and return its size in bytes."""
         description = {"blobs": self._blobs, "properties": {"created-by": f"fluss-tiering {__version__}"}}
-        self._sink.write(PUFFIN_MAGIC + described(description))
+        text = json.dumps(description, ensure_ascii=False).encode()
+        self._sink.write(_MAGIC + text + _END.pack(len(text), _NO_FLAGS, _MAGIC))
         size = int(self._sink.tell())
         self._sink.close()
         return size

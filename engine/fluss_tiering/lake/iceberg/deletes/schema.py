@@ -6,9 +6,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.lake.delete_formats import PATH_COLUMN, PATH_ID
 from fluss_tiering.lake.iceberg.field_ids import FIELD_ID
 
+PATH_COLUMN: Final = "file_path"
+PATH_ID: Final = 2147483546
 POSITION_COLUMN: Final = "pos"
 POSITION_ID: Final = 2147483545
 SCHEMA: Final = pa.schema(
