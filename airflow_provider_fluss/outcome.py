@@ -144,6 +144,7 @@ def _summary(each: TieringRound) -> dict[str, Any]:
         "bytes": stats.bytes if stats else None,
         "files": stats.files if stats else None,
         "lake_snapshot_id": stats.lake_snapshot_id if stats else None,
+        "partitions": list(stats.partitions) if stats else [],
     }
 
 

@@ -18,19 +18,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def record_lake_assets(context: Context, rounds: Iterable[Mapping[str, Any]], server: str) -> None:
+def record_lake_assets(
+    context: Context, rounds: Iterable[Mapping[str, Any]], server: str, *, partition_keys: bool = False
+) -> None:
     """Record an event of its asset for each table that was tiered, as far as the task has outlets for it.
 
     An outlet that is an `AssetAlias` gets an event for each table: use it if the tables are known only when the task
     runs. An outlet that is the asset of one of the tables gets the details of its round. The extra of an event has the
-    keys `table`, `tiering_epoch`, `lake_snapshot_id`, `rows`, `bytes` and `files`. A round without new rows, which
-    commits no lake snapshot, is not an event of an alias. Airflow itself makes an event for each asset that is an
-    outlet. An outlet that is the asset of a tiered table on another server gets no details, and is warned of.
+    keys `table`, `tiering_epoch`, `lake_snapshot_id`, `rows`, `bytes`, `files` and `partitions`, which are those whose
+    rows changed. A round without new rows, which commits no lake snapshot, is not an event of an alias. Airflow itself
+    makes an event for each asset that is an outlet. An outlet that is the asset of a tiered table on another server
+    gets no details, and is warned of.
 
     Args:
         context: The context of the task.
         rounds: The summaries of rounds that the sensor returns.
         server: The address of the tiering server as `host:port`.
+        partition_keys: Whether an outlet that is the asset of a table gets an event for each partition whose rows
+            changed, with its name as the partition key. Events with a key start no DAG that is scheduled by the asset
+            alone.
     """
     outlets = list(context.get("outlets") or ())
     aliases = [each for each in outlets if isinstance(each, AssetAlias)]
@@ -43,7 +49,10 @@ def record_lake_assets(context: Context, rounds: Iterable[Mapping[str, Any]], se
         asset = create_asset(tiered["table"], server=server)
         extra = event_extra(tiered)
         if asset.uri in assets:
-            context["outlet_events"][assets[asset.uri]].extra.update(extra)
+            event = context["outlet_events"][assets[asset.uri]]
+            event.extra.update(extra)
+            if partition_keys and extra["partitions"]:
+                event.add_partitions(extra["partitions"])
             continue
         _warn_of_other_servers(asset, assets)
         if extra["lake_snapshot_id"] is not None:
@@ -69,5 +78,5 @@ def _warn_of_other_servers(asset: Asset, outlets: Iterable[str]) -> None:
 
 def event_extra(tiered: Mapping[str, Any]) -> dict[str, Any]:
     """Return the extra of an event from the summary of its round."""
-    keys = ("table", "tiering_epoch", "lake_snapshot_id", "rows", "bytes", "files")
+    keys = ("table", "tiering_epoch", "lake_snapshot_id", "rows", "bytes", "files", "partitions")
     return {key: tiered[key] for key in keys}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from airflow import __version__ as airflow_version
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -17,6 +18,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowSkipException,
 )
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.execution_time.context import OutletEventAccessor
 
 from airflow_provider_fluss.assets.events import record_lake_assets
 from airflow_provider_fluss.hooks.fluss import FlussHook
@@ -62,6 +64,9 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
         poke_interval: The time in seconds between two polls. One poll covers all tables. Use 30 or more, and `retries`,
             if `mode` is `reschedule`: Airflow's scheduler can fail a task that it reschedules often.
         unavailable_timeout: The time in seconds for which the sensor waits for an unavailable server.
+        partition_keys: Whether an outlet that is the asset of a partitioned table gets an event for each partition
+            whose rows changed, with its name as the partition key. Events with a key only start DAGs with a
+            `PartitionedAssetTimetable`. It needs Airflow 3.3.
         kwargs: Arguments of Airflow's sensors. With `soft_fail` or `never_fail`, every failure is a skip, in each mode
             and deferrable or not, except that of a person who marked the sensor.
     """
@@ -79,10 +84,14 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
         deferrable: bool | None = None,
         poke_interval: timedelta | float = 10,
         unavailable_timeout: timedelta | float = 300,
+        partition_keys: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, **kwargs)
         self.lease = lease
+        if partition_keys and not hasattr(OutletEventAccessor, "add_partitions"):
+            raise ValueError(f"partition_keys needs Airflow 3.3 or later, and this is Airflow {airflow_version}")
+        self.partition_keys = partition_keys
         self.submit_task_id = submit_task_id
         self.deferrable = not self.reschedule if deferrable is None else deferrable
         self.claim_timeout = _seconds(claim_timeout)
@@ -151,7 +160,8 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
         rounds: list[dict[str, Any]] = event["rounds"]
         if context.get("outlets"):
             lease = self._lease_handle(context)
-            record_lake_assets(context, rounds, FlussHook(lease.fluss_conn_id).get_address())
+            server = FlussHook(lease.fluss_conn_id).get_address()
+            record_lake_assets(context, rounds, server, partition_keys=self.partition_keys)
         return rounds
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:  # noqa: ANN401

@@ -27,9 +27,10 @@ class FlussTableTieredTrigger(BaseEventTrigger):
     """Fire whenever a round has committed new rows of a table to the lake.
 
     Use it in an `AssetWatcher`, so that a DAG starts when the table was tiered, also by a command or another Airflow.
-    The payload of the event has the keys `table`, `tiering_epoch`, `lake_snapshot_id`, `rows`, `bytes`, `files` and
-    `rounds`. Several rounds since the last event can be one event: `rounds` is their number, and the other details are
-    those of the newest one. A round without new rows is no event, and does not hide an earlier one with rows.
+    The payload of the event has the keys `table`, `tiering_epoch`, `lake_snapshot_id`, `rows`, `bytes`, `files`,
+    `partitions` and `rounds`. Several rounds since the last event can be one event: `rounds` is their number, and the
+    other details are those of the newest one. A round without new rows is no event, and does not hide an earlier one
+    with rows.
 
     The trigger watches a stream of the server and does not poll. If the server is away, or if there is no such table,
     it tries again. From Airflow 3.3 on it remembers the last event with the asset, so that a round while the triggerer
@@ -154,5 +155,6 @@ def _payload(rounds: Sequence[TieringRound]) -> dict[str, Any]:
         "rows": stats.rows if stats else None,
         "bytes": stats.bytes if stats else None,
         "files": stats.files if stats else None,
+        "partitions": list(stats.partitions) if stats else [],
         "rounds": len(rounds),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from airflow.sdk import Asset, AssetAlias
-from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.sdk.execution_time.context import OutletEventAccessor, OutletEventAccessors
 from airflow_names import ProvidersManagerTaskRuntime
 
 from airflow_provider_fluss.assets.events import record_lake_assets
@@ -79,6 +79,7 @@ def tiered(table: str, snapshot: int | None = 42, status: str = "Tiered") -> dic
         "bytes": 500,
         "files": 1,
         "lake_snapshot_id": snapshot,
+        "partitions": ["2026-11-28", "2026-11-29"],
     }
 
 
@@ -102,18 +103,19 @@ def test_an_alias_gets_an_event_for_each_table_that_has_new_rows():
     _, events = recorded(
         [AssetAlias("lake")], tiered("shop.orders"), tiered("shop.empty", None), tiered("shop.bad", status="Failed")
     )
-    extra = {"table": "shop.orders", "tiering_epoch": 3, "lake_snapshot_id": 42, "rows": 5, "bytes": 500, "files": 1}
-    assert events == {URI: extra}
+    row = tiered("shop.orders")
+    assert events == {URI: {key: value for key, value in row.items() if key not in ("status", "error")}}
 
 
 def test_an_asset_that_is_an_outlet_gets_the_details_of_its_round():
-    of_assets, events = recorded(
-        [create_asset("shop.orders", server="tiering.example"), create_asset("shop.other", server=SERVER)],
-        tiered("shop.orders"),
-        tiered("shop.third"),
-    )
-    assert {uri: each["rows"] for uri, each in of_assets.items()} == {URI: 5}
-    assert events == {}
+    orders, other = create_asset("shop.orders", server="tiering.example"), create_asset("shop.other", server=SERVER)
+    for wanted in (False, hasattr(OutletEventAccessor, "add_partitions")):
+        context = {"outlets": [orders, other], "outlet_events": OutletEventAccessors()}
+        record_lake_assets(context, [tiered("shop.orders"), tiered("shop.third")], SERVER, partition_keys=wanted)
+        event = context["outlet_events"][orders]
+        assert event.extra["rows"] == 5
+        assert sorted(getattr(event, "partition_keys", ())) == (["2026-11-28", "2026-11-29"] if wanted else [])
+        assert context["outlet_events"][other].extra == {}
 
 
 def test_an_outlet_that_names_another_server_is_warned_of(caplog):

@@ -130,6 +130,7 @@ def test_success_tells_what_each_round_wrote():
         "bytes": 100,
         "files": 1,
         "lake_snapshot_id": 5,
+        "partitions": [],
     }
 
 

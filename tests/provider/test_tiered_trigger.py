@@ -101,6 +101,7 @@ async def test_each_round_with_new_rows_is_an_event_and_no_other(new_table, acqu
             "rows": 3,
             "bytes": 300,
             "files": 2,
+            "partitions": [],
             "rounds": 1,
         }
         tier(table, TieringStats(4, 400, 1, 12))

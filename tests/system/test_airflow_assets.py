@@ -54,6 +54,7 @@ def test_a_dag_of_each_asset_starts_when_its_table_was_tiered_and_learns_of_the_
                     "rows": 5,
                     "bytes": 500,
                     "files": 1,
+                    "partitions": [],
                 }
     finally:
         stack.client.drop_table(path, drop_untiered=True)
@@ -80,6 +81,7 @@ def test_a_dag_starts_when_the_sensor_of_another_tells_that_a_table_was_tiered(s
         "rows": 7,
         "bytes": 700,
         "files": 2,
+        "partitions": [],
     }
     # A task that Airflow runs twice tells twice.
     for told in stack.airflow.run_ids("starts_when_told"):

@@ -106,6 +106,10 @@ OUTCOMES: Final = frozenset({TieringState.TIERED, TieringState.FAILED})
 """The states in which a round ends."""
 
 
+MAX_PARTITIONS: Final = 1000
+"""How many partitions of a round are named at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class TieringStats:
     """What a round wrote, and how large the lake table is after it.
@@ -121,6 +125,8 @@ class TieringStats:
             report it.
         lake_record_count: The number of records in all data files of the lake table after the round; None if the
             driver did not report it.
+        partitions: The names of the partitions whose rows changed; none of a table without partitions, or if there are
+            more than `MAX_PARTITIONS`.
     """
 
     rows: int = 0
@@ -130,6 +136,7 @@ class TieringStats:
     # These two are not compared, because they describe the lake table and not the round.
     lake_file_size: int | None = field(default=None, compare=False)
     lake_record_count: int | None = field(default=None, compare=False)
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

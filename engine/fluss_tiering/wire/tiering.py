@@ -11,6 +11,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot, MaintenanceReport
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import (
+    MAX_PARTITIONS,
     MAX_SENT_ERROR_CHARS,
     Claim,
     HeartbeatAnswer,
@@ -31,7 +32,7 @@ from fluss_tiering.wire.fields import SharedFields
 from fluss_tiering.wire.tables import path_from_pb, path_to_pb
 
 _STATES: Final = {state.value: state for state in TieringState}
-_STATS: Final = SharedFields(TieringStats, pb.PbTieringStats)
+_STATS: Final = SharedFields(TieringStats, pb.PbTieringStats, "partitions")
 _STATUS: Final = SharedFields(TieringStatus, pb.PbTableTieringStatus, "path", "state", "state_since", "interruptions")
 _ROUND: Final = SharedFields(TieringRound, pb.PbTieringRound, "path", "state", "coordinator_epoch", "stats", "origin")
 _ORIGIN: Final = SharedFields(RoundOrigin, pb.PbRoundOrigin)
@@ -42,18 +43,23 @@ _MAINTENANCE: Final = SharedFields(MaintenanceReport, pb.PbLakeMaintenance)
 
 def stats_to_pb(stats: TieringStats) -> pb.PbTieringStats:
     """Return the message of a round's stats."""
-    return pb.PbTieringStats(**_STATS.of_value(stats))
+    return pb.PbTieringStats(**_STATS.of_value(stats), partitions=stats.partitions)
 
 
 def stats_from_pb(message: pb.PbTieringStats) -> TieringStats:
     """Return the stats of a message.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if a number is negative.
+        FlussTieringError: INVALID_REQUEST if a number is negative, or if there are too many partitions.
     """
     for field in ("rows", "bytes", "files", "lake_file_size", "lake_record_count"):
         not_negative(message, field, getattr(message, field))
-    return TieringStats(**_STATS.of_message(message))
+    if len(message.partitions) > MAX_PARTITIONS:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"partitions has {len(message.partitions)} names: expected at most {MAX_PARTITIONS}, or none for more",
+        )
+    return TieringStats(**_STATS.of_message(message), partitions=tuple(message.partitions))
 
 
 def claim_to_pb(path: TablePath, claim: Claim | FlussTieringError) -> pb.PbClaim:

@@ -38,6 +38,17 @@ def test_migrations_lead_to_the_layout_that_the_code_uses(store_location: Path |
     assert differences(store_location) == []
 
 
+def test_a_database_of_the_first_layout_is_migrated(store_location: Path | str) -> None:
+    SqlTieringStore.open(store_location).close()
+    execute(
+        store_location,
+        "ALTER TABLE tiering_rounds DROP COLUMN partitions",
+        "UPDATE alembic_version SET version_num = '0009'",
+    )
+    SqlTieringStore.open(store_location).close()
+    assert differences(store_location) == []
+
+
 def test_the_head_is_the_newest_migration() -> None:
     scripts = ScriptDirectory(str(layout._SCRIPTS))
     assert scripts.get_heads() == [layout.HEAD]

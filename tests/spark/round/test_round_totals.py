@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, LakeTableSize, VectorPlace
-from fluss_tiering.model.tiering import TieringStats
+from fluss_tiering.model.tiering import MAX_PARTITIONS, TieringStats
 from fluss_tiering.spark.round.result import PieceResult, StageSeconds, total_stats
 
 
@@ -17,4 +17,8 @@ def test_a_puffin_file_counts_once_however_many_vectors_it_has():
         PieceResult(0, 10, (data, *vectors), StageSeconds(), 0),
         PieceResult(1, 3, (LakeFile(FileContent.DATA, 1, "file:/more", 9, FileMetrics(3)),), StageSeconds(), 0),
     ]
-    assert total_stats(pieces, 77, LakeTableSize(1000, 8)) == TieringStats(13, 500 + 70 + 9, 3, 77)
+    size = LakeTableSize(1000, 8)
+    expected = TieringStats(13, 500 + 70 + 9, 3, 77, partitions=("mon", "tue"))
+    assert total_stats(pieces, {"tue", "mon"}, 77, size) == expected
+    many = {str(number) for number in range(MAX_PARTITIONS + 1)}
+    assert total_stats(pieces, many, 77, size).partitions == ()

@@ -92,6 +92,7 @@ class PbTieringStats(_message.Message):
     LAKE_SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     LAKE_FILE_SIZE_FIELD_NUMBER: _builtins.int
     LAKE_RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
     rows: _builtins.int
     """The number of changes that the round took into the lake: rows that were appended, inserted or updated, and rows
     that were deleted. Each of several changes of one key counts, although only the last one is written.
@@ -110,6 +111,10 @@ class PbTieringStats(_message.Message):
     """The number of records in all files of the lake table after the round. It is used like lake_file_size. It is absent
     if the driver does not know it.
     """
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names of the partitions whose rows changed, if the table is partitioned. It is empty for more than 1,000."""
+
     def __init__(
         self,
         *,
@@ -119,10 +124,11 @@ class PbTieringStats(_message.Message):
         lake_snapshot_id: _builtins.int | None = ...,
         lake_file_size: _builtins.int | None = ...,
         lake_record_count: _builtins.int | None = ...,
+        partitions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lake_file_size", b"_lake_file_size", "_lake_record_count", b"_lake_record_count", "_lake_snapshot_id", b"_lake_snapshot_id", "lake_file_size", b"lake_file_size", "lake_record_count", b"lake_record_count", "lake_snapshot_id", b"lake_snapshot_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lake_file_size", b"_lake_file_size", "_lake_record_count", b"_lake_record_count", "_lake_snapshot_id", b"_lake_snapshot_id", "bytes", b"bytes", "files", b"files", "lake_file_size", b"lake_file_size", "lake_record_count", b"lake_record_count", "lake_snapshot_id", b"lake_snapshot_id", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lake_file_size", b"_lake_file_size", "_lake_record_count", b"_lake_record_count", "_lake_snapshot_id", b"_lake_snapshot_id", "bytes", b"bytes", "files", b"files", "lake_file_size", b"lake_file_size", "lake_record_count", b"lake_record_count", "lake_snapshot_id", b"lake_snapshot_id", "partitions", b"partitions", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lake_file_size: _TypeAlias = _typing.Literal["lake_file_size"]  # noqa: Y015
     _WhichOneofArgType__lake_file_size: _TypeAlias = _typing.Literal["_lake_file_size", b"_lake_file_size"]  # noqa: Y015

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fluss_tiering.lake.protocol import LakeFile, LakeTableSize
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import TieringState, TieringStats
+from fluss_tiering.model.tiering import MAX_PARTITIONS, TieringState, TieringStats
 
 if TYPE_CHECKING:
     from fluss_tiering.lake.key_index import PieceKeys
@@ -131,8 +131,10 @@ class TableResult:
         return "Interrupted" if self.interrupted else self.state.value
 
 
-def total_stats(pieces: Iterable[PieceResult], lake_snapshot_id: int, lake_size: LakeTableSize) -> TieringStats:
-    """Return the sums over a round's pieces, with the size of the lake table after the round."""
+def total_stats(
+    pieces: Iterable[PieceResult], partitions: Collection[str], lake_snapshot_id: int, lake_size: LakeTableSize
+) -> TieringStats:
+    """Return the sums over a round's pieces, with the partitions that changed and the lake table's size after it."""
     rows = size = files = 0
     for piece in pieces:
         # Deletion vectors may share Puffin files.
@@ -140,4 +142,12 @@ def total_stats(pieces: Iterable[PieceResult], lake_snapshot_id: int, lake_size:
         rows += piece.rows
         size += sum(written.values())
         files += len(written)
-    return TieringStats(rows, size, files, lake_snapshot_id, lake_size.file_bytes, lake_size.records)
+    return TieringStats(
+        rows,
+        size,
+        files,
+        lake_snapshot_id,
+        lake_size.file_bytes,
+        lake_size.records,
+        tuple(sorted(partitions)) if len(partitions) <= MAX_PARTITIONS else (),
+    )

@@ -15,7 +15,14 @@ from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.protocol import LakeCatalog, LakeFile, LakeTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import BucketInfo, KvSnapshot, StorageDescription, TableBucket, TableInfo
+from fluss_tiering.model.table import (
+    BucketInfo,
+    KvSnapshot,
+    StorageDescription,
+    TableBucket,
+    TableInfo,
+    partition_name,
+)
 from fluss_tiering.model.tiering import Claim, TieringStats
 from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.round.commit import LakeRewrittenError, commit_round, open_lake_table, recover
@@ -171,7 +178,13 @@ def _run_once(services: RoundServices, table: TableInfo, lease: TableLease, guar
         workers=sum((piece.seconds for piece in pieces), StageSeconds()),
         peak_worker_bytes=max((piece.peak_bytes for piece in pieces), default=0),
     )
-    return RoundOutcome(total_stats(pieces, snapshot_id, written.lake.size(snapshot_id)), plan.complete, cost)
+    changed = {
+        partition_name(piece.partition_values)
+        for piece, result in zip(plan.pieces, pieces, strict=True)
+        if result.rows and piece.partition_values
+    }
+    stats = total_stats(pieces, changed, snapshot_id, written.lake.size(snapshot_id))
+    return RoundOutcome(stats, plan.complete, cost)
 
 
 def _commit(

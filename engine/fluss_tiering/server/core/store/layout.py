@@ -16,10 +16,10 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.core.store import schema
 from fluss_tiering.server.core.store.database import Database
 
-HEAD: Final = "0009"
+HEAD: Final = "0010"
 """The revision that this server uses and migrates to."""
 
-_KNOWN: Final = frozenset({HEAD})
+_KNOWN: Final = frozenset({"0009", HEAD})
 _ALEMBIC_VERSION: Final = sa.table("alembic_version", sa.column("version_num"))
 _SCRIPTS: Final = Path(__file__).parent / "migrations"
 

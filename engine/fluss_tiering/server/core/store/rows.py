@@ -110,6 +110,7 @@ def round_to_columns(tiering_round: TieringRound) -> Mapping[str, object]:
         "bytes": None if stats is None else stats.bytes,
         "files": None if stats is None else stats.files,
         "lake_snapshot_id": None if stats is None else stats.lake_snapshot_id,
+        "partitions": json.dumps(stats.partitions) if stats is not None and stats.partitions else None,
         "force_finished": tiering_round.force_finished,
         "coordinator_epoch": tiering_round.coordinator_epoch,
         "interrupted": tiering_round.interrupted,
@@ -131,13 +132,20 @@ def round_from_row(row: sa.Row[Any]) -> TieringRound:
         start_time=row.start_time,
         end_time=row.end_time,
         error=row.error,
-        stats=None if row.rows is None else TieringStats(row.rows, row.bytes, row.files, row.lake_snapshot_id),
+        stats=_stats_from_row(row),
         force_finished=row.force_finished,
         coordinator_epoch=row.coordinator_epoch or 0,
         interrupted=row.interrupted,
         origin=None if row.origin is None else RoundOrigin(**json.loads(row.origin)),
         waiting_since=row.waiting_since,
     )
+
+
+def _stats_from_row(row: sa.Row[Any]) -> TieringStats | None:
+    if row.rows is None:
+        return None
+    partitions = () if row.partitions is None else tuple(json.loads(row.partitions))
+    return TieringStats(row.rows, row.bytes, row.files, row.lake_snapshot_id, partitions=partitions)
 
 
 def _origin_to_json(origin: RoundOrigin | None) -> str | None:

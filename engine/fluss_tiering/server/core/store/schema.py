@@ -112,6 +112,8 @@ tiering_rounds = sa.Table(
     sa.Column("bytes", sa.BigInteger),
     sa.Column("files", sa.BigInteger),
     sa.Column("lake_snapshot_id", sa.BigInteger),
+    # A JSON list of names.
+    sa.Column("partitions", sa.Text),
     sa.Column("force_finished", sa.Boolean, nullable=False),
     # NULL for rounds that a server began before there were coordinator epochs.
     sa.Column("coordinator_epoch", sa.BigInteger),
