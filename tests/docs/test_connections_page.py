@@ -16,11 +16,7 @@ PAGE = ROOT / "docs" / "airflow" / "connections.md"
 SHELL = [block.code for block in code_blocks(PAGE, "bash")]
 COMMANDS = [code for code in SHELL if code.startswith("airflow ")]
 VARIABLES = [shlex.split(code)[1].partition("=") for code in SHELL if code.startswith("export ")]
-ADDRESSES = {
-    "fluss_default": "tiering.example.com:9133",
-    "fluss_staging": "tiering-staging.example.com:9133",
-    "fluss_production": "tiering.example.com:9133",
-}
+ADDRESSES = {"fluss_default": "tiering.example.com:9133"}
 
 
 def test_every_block_is_tried_below() -> None:
