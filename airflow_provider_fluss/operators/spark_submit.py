@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,6 +20,7 @@ from airflow_provider_fluss.missing_connection import UnreachableConnectionError
 from airflow_provider_fluss.operators.arguments import WrongArgumentError, shown
 from airflow_provider_fluss.operators.submit_log import keep_levels
 from fluss_tiering.model.error_text import mask_secrets
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.tiering import TASK_VARIABLES
 
 if TYPE_CHECKING:
@@ -87,11 +89,12 @@ class SparkSubmit(SparkSubmitOperator):
 
         Raises:
             UnreachableConnectionError: Airflow cannot look a connection up at present.
-            AirflowFailException: The Spark connection is not defined, Spark is not installed here, has no deploy mode
-                cluster for Python with this master, or the credentials of the server cannot be given to a driver on
-                the cluster.
+            AirflowFailException: The Spark connection is not defined, Spark is not installed here or has a version that
+                is not supported, has no deploy mode cluster for Python with this master, or the credentials of the
+                server cannot be given to a driver on the cluster.
         """
         from fluss_tiering.spark import submit  # noqa: PLC0415
+        from fluss_tiering.spark.versions import spark_version_of  # noqa: PLC0415
 
         self._in_cluster = self._deploys_to_cluster()
         hook = FlussHook(fluss_conn_id)
@@ -106,7 +109,12 @@ class SparkSubmit(SparkSubmitOperator):
             # The driver runs on the cluster, too. The folder lasts as long as this operator.
             self._archive_folder = tempfile.TemporaryDirectory(prefix="fluss-tiering-")
             self.py_files = str(submit.make_archive(Path(self._archive_folder.name)))
-        needed = {**_DEFAULTS, **submit.spark_conf(driver_is_here=not self._in_cluster)}
+        python = self._other_python
+        try:
+            version = None if python is None else spark_version_of(str(python))
+            needed = {**_DEFAULTS, **submit.spark_conf(driver_is_here=not self._in_cluster, version=version)}
+        except FlussTieringError as error:
+            raise AirflowFailException(error.message) from None
         if self._in_cluster:
             needed |= _named_task(os.environ)
         given: dict[str, Any] = self.conf or {}
@@ -136,8 +144,9 @@ class SparkSubmit(SparkSubmitOperator):
 
         def build_with_environment(application: str) -> list[str]:
             command: list[str] = build(application)
-            if self._driver_environment:
-                hook._env = {**(hook._env or {}), **self._driver_environment}  # noqa: SLF001
+            path = {} if (found := self._path()) is None else {"PATH": found}
+            if environment := {**path, **self._driver_environment}:
+                hook._env = {**(hook._env or {}), **environment}  # noqa: SLF001
             return command
 
         hook._build_spark_submit_command = build_with_environment  # type: ignore[method-assign] # noqa: SLF001
@@ -199,12 +208,27 @@ class SparkSubmit(SparkSubmitOperator):
                 f"Connection {self.conn_id!r} is not defined: add a connection of the type 'spark' with this id"
             ) from None
         program = self._spark_binary or connection.extra_dejson.get("spark-binary", "spark-submit")
-        if shutil.which(program, path=(self.env_vars or {}).get("PATH")) is None:
+        if shutil.which(program, path=self._path()) is None:
             raise AirflowFailException(
                 f"{program} is not on the PATH of this worker: install Spark, for example by "
-                "`pip install 'airflow-provider-fluss[spark]'`"
+                "`pip install 'airflow-provider-fluss[spark]'`, or set spark.pyspark.python to the Python that has it"
             )
         return connection
+
+    @cached_property
+    def _other_python(self) -> Path | None:
+        """The Python that was given as `spark.pyspark.python`, if it has a `spark-submit` beside it."""
+        # Kept, since `prepare` completes the settings with the Python of this process.
+        named = Path((self.conf or {}).get("spark.pyspark.python", ""))
+        return named if named.is_absolute() and named.with_name("spark-submit").exists() else None
+
+    def _path(self) -> str | None:
+        """Return the PATH of `spark-submit`; None for that of this process."""
+        given = (self.env_vars or {}).get("PATH")
+        python = self._other_python
+        if given is not None or python is None:
+            return given
+        return f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
 def _named_task(environment: Mapping[str, str]) -> dict[str, str]:

@@ -35,6 +35,23 @@ def test_what_the_user_sets_in_spark_wins(spark, make, context, lease):
     assert any(each.startswith("spark.pyspark.python=") for each in settings)
 
 
+def test_a_spark_of_its_own_is_named_by_its_python(monkeypatch, spark, make, context, lease, tmp_path):
+    monkeypatch.delenv(submit.JARS_VARIABLE, raising=False)
+    called = spark("")
+    own = tmp_path / "own environment"
+    own.mkdir()
+    (tmp_path / "spark-submit").rename(own / "spark-submit")
+    python = own / "python"
+    python.write_text("#!/bin/sh\necho 3.5.7\n")
+    python.chmod(0o755)
+    make(lease, conf={"spark.pyspark.python": str(python)}).execute(context("submit"))
+    assert f"spark.pyspark.python={python}" in called()
+    assert f"spark.jars.packages={','.join(submit.packages('3.5'))}" in called()
+    python.write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(AirflowFailException, match=r"^/.*python has no pyspark: run "):
+        make(lease, conf={"spark.pyspark.python": str(python)}).execute(context("submit"))
+
+
 def test_jars_and_packages_are_added_to_those_that_the_application_needs(monkeypatch, spark, make, context, lease):
     monkeypatch.delenv(submit.JARS_VARIABLE, raising=False)
     called = spark("")

@@ -52,21 +52,27 @@ def maintenance_arguments(options: MaintenanceOptions) -> list[str]:
     return [options.command, *arguments_of(options)]
 
 
-def spark_conf(environment: Mapping[str, str] = os.environ, *, driver_is_here: bool = True) -> dict[str, str]:
+def spark_conf(
+    environment: Mapping[str, str] = os.environ, *, driver_is_here: bool = True, version: str | None = None
+) -> dict[str, str]:
     """Return the Spark settings that the application needs. A setting that a user makes later replaces them.
 
     Args:
         environment: The variables, of which `JARS_VARIABLE` names local jars.
         driver_is_here: Whether the driver runs on this machine. One on a cluster has another Python, and cannot use a
             catalog in a SQLite file.
+        version: The version of Spark, as "3.5"; None for that of the pyspark that is installed.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the version of Spark is not supported.
     """
-    conf = _conf_of(spark_version())
+    conf = _conf_of(version or spark_version())
     if driver_is_here:
         # Workers otherwise run the first python3 on PATH, which may not have this package.
         conf["spark.pyspark.python"] = environment.get("PYSPARK_PYTHON", sys.executable)
     if jars := environment.get(JARS_VARIABLE):
         return {**conf, "spark.jars": jars}
-    iceberg, *others = packages()
+    iceberg, *others = packages(version)
     return {**conf, "spark.jars.packages": ",".join([iceberg, *others] if driver_is_here else [iceberg])}
 
 

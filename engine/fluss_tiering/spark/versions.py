@@ -6,6 +6,7 @@ This module imports neither pyspark nor pyarrow.
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -20,6 +21,7 @@ ICEBERG: Final = {
 _SQLITE: Final = "org.xerial:sqlite-jdbc:3.54.1.0"
 """The JDBC driver for the SQLite file of the default catalog."""
 _NEWEST: Final = "4.1"
+_PYTHON_TIMEOUT_S: Final = 60
 
 
 def spark_version(pyspark: str | None = None) -> str:
@@ -30,6 +32,26 @@ def spark_version(pyspark: str | None = None) -> str:
     """
     installed = pyspark or _installed("pyspark")
     return _NEWEST if installed is None else _minor(installed)
+
+
+def spark_version_of(python: str) -> str:
+    """Return the version of Spark, as "4.1", of the pyspark that another Python has.
+
+    Args:
+        python: The path of the Python.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if it cannot be run, or has no pyspark.
+    """
+    command = [python, "-c", "import importlib.metadata as each; print(each.version('pyspark'))"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_PYTHON_TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"{python} has no pyspark: run `{python} -m pip install 'fluss-tiering[spark]'`, or name another Python",
+        ) from error
+    return _minor(answer.stdout.strip())
 
 
 def packages(version: str | None = None) -> tuple[str, ...]:
