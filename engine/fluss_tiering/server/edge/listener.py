@@ -35,9 +35,10 @@ KEEPALIVE_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.http2.ping_timeout_ms", 20_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # How often clients may ping, also without a call: our own do every 8 s. A client that pings more often than the
-    # server permits loses its connection.
+    # Clients may ping as often as they like, also without a call: our own do every 8 s. A busy server may read several
+    # pings at once, and must not end the connection, with its calls, for that.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
