@@ -206,7 +206,7 @@ sbom: $(INSTALLED) ## Write the list of what users install (SBOM) into dist/
 dist: ## Build the wheels and the source archives of both packages into dist/
 	@echo '1 of 3: getting the build tool uv into $(VENV)/ (seconds) ...'
 	$(install_uv)
-	@rm -f dist/*.whl dist/*.tar.gz
+	@rm -f dist/*.whl dist/*.tar.gz dist/*.cdx.json
 	@echo '2 of 3: building airflow-provider-fluss (seconds) ...'
 	@$(BIN)/uv build --python $(BIN)/python --package airflow-provider-fluss --out-dir dist
 	@echo '3 of 3: building fluss-tiering (seconds; three minutes before "make setup", to download a pyspark and compile a jar with it) ...'

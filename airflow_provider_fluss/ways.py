@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from airflow.sdk import BaseOperator
 
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.submit_request import SubmitRequest
+from fluss_tiering.spark.versions import packages
 
 _PACKAGES: Final = "spark.jars.packages"
 _YARN: Final = "spark.yarn.appMasterEnv."
@@ -32,11 +34,13 @@ class Way:
         package: The address of the folder that `fluss-tiering package --to` has filled. (templated)
         spark_version: The version of Spark there, as "3.5".
         conf: Settings of Spark that are added to those of the application, or replace them. (templated)
-        arguments: The other arguments of the operator. A dict is merged with that of the request, and a list goes
-            before it. (templated)
+        arguments: The other arguments of the operator. A dict is merged with that of the request, a list goes before
+            it, and `packages`, `py_files` and `sparkSubmitParameters` are added to it. (templated) Beside `partial`,
+            tasks whose output they take must be set upstream by hand.
 
     Raises:
-        ValueError: The package or the version is no text.
+        ValueError: The operator, the package, the version, the settings or the arguments are of another type, or the
+            version is not supported.
     """
 
     operator: type[BaseOperator] | str
@@ -51,6 +55,23 @@ class Way:
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
                 raise ValueError(f"{name} is {value!r}: expected {expected}, as a text")
+        try:
+            packages(self.spark_version)
+        except FlussTieringError as error:
+            raise ValueError(error.message) from None
+        for name in ("conf", "arguments"):
+            value = getattr(self, name)
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{name} is {value!r}: expected a dict")  # noqa: TRY004 - as Airflow tells arguments
+        if not isinstance(self.operator, str):
+            require_operator(self.operator)
+
+
+def require_operator(found: object) -> type[BaseOperator]:
+    """Return the class of an operator, or raise ValueError if it is none."""
+    if isinstance(found, type) and issubclass(found, BaseOperator):
+        return found
+    raise ValueError(f"{found!r} is no operator: expected a class of Airflow's BaseOperator")
 
 
 def spark_submit(package: str, spark_version: str, conf: Mapping[str, str] | None = None, **arguments: Any) -> Way:
@@ -108,6 +129,7 @@ def databricks_submit_run(
 
 def _spark_submit(request: SubmitRequest) -> dict[str, Any]:
     return {
+        "name": "fluss-tiering",
         "application": request.main_file,
         "application_args": list(request.args),
         "py_files": ",".join(request.py_files),
@@ -135,7 +157,8 @@ def _spark_kubernetes(request: SubmitRequest) -> dict[str, Any]:
             "executor": {},
         },
     }
-    return {"template_spec": {"spark": application}}
+    # A retry would take the driver of an earlier try for its own, even one that has ended.
+    return {"template_spec": {"spark": application}, "reattach_on_restart": False}
 
 
 def _emr_serverless(request: SubmitRequest) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 
@@ -123,6 +124,7 @@ class EngineSubmitOperator(BaseOperator):
             arguments = {each: getattr(submit, each) for each in _OF_WAY}
         self.submit_arguments = arguments
         self._running: BaseOperator | None = None
+        self._is_killed = False
 
     def make_submit(self) -> Submit:
         """Return what submits, with the rendered arguments.
@@ -156,8 +158,11 @@ class EngineSubmitOperator(BaseOperator):
 
         Raises:
             TaskDeferred: The operator is deferred. Its trigger then resumes this task.
+            AirflowException: The task was killed before.
         """
         self._running = operator
+        if self._is_killed:
+            raise AirflowException(f"Nothing was submitted: task {self.task_id} was killed")
         token = ExecutorSafeguard.tracker.set(operator)
         try:
             if resumed is None:
@@ -166,8 +171,11 @@ class EngineSubmitOperator(BaseOperator):
                 operator.resume_execution(*resumed, context)
         finally:
             ExecutorSafeguard.tracker.reset(token)
+        # After a time-out Airflow kills what still runs. What has ended cannot be.
+        self._running = None
 
     def on_kill(self) -> None:
-        """End the application."""
+        """End the application, or do not begin it."""
+        self._is_killed = True
         if self._running is not None:
             self._running.on_kill()

@@ -117,6 +117,7 @@ class FlussTieringOperator(LeaseLineage, FlussTieringSparkOperator):
         lease = self._held().lease
         outage = OutageTimer(self.unavailable_timeout)
         claims_over_at = time.monotonic() + _CLAIM_SECONDS
+        self.log.info("The application was submitted: it has %d s to claim its tables at the server", _CLAIM_SECONDS)
         while True:
             submit = SubmitState("has succeeded", ended=True, claims_over=time.monotonic() > claims_over_at)
             try:

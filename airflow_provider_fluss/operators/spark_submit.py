@@ -7,7 +7,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -75,6 +74,7 @@ class SparkSubmit(SparkSubmitOperator):
         self._in_cluster = False
         self._security: ConnectionSecurity | None = None
         self._driver_environment: dict[str, str] = {}
+        self._spark_environment: dict[str, str] = {}
 
     def prepare(self, application: Path, arguments: Sequence[str], fluss_conn_id: str) -> Self:
         """Set what is submitted, and complete the settings of Spark with those that the application needs.
@@ -94,9 +94,10 @@ class SparkSubmit(SparkSubmitOperator):
                 server cannot be given to a driver on the cluster.
         """
         from fluss_tiering.spark import submit  # noqa: PLC0415
-        from fluss_tiering.spark.versions import spark_version_of  # noqa: PLC0415
 
         self._in_cluster = self._deploys_to_cluster()
+        version = None if self._in_cluster else self._choose_spark()
+        self._require_program()
         hook = FlussHook(fluss_conn_id)
         if self._in_cluster:
             # On the command line, where Spark's provider puts these, are paths only.
@@ -109,9 +110,7 @@ class SparkSubmit(SparkSubmitOperator):
             # The driver runs on the cluster, too. The folder lasts as long as this operator.
             self._archive_folder = tempfile.TemporaryDirectory(prefix="fluss-tiering-")
             self.py_files = str(submit.make_archive(Path(self._archive_folder.name)))
-        python = self._other_python
         try:
-            version = None if python is None else spark_version_of(str(python))
             needed = {**_DEFAULTS, **submit.spark_conf(driver_is_here=not self._in_cluster, version=version)}
         except FlussTieringError as error:
             raise AirflowFailException(error.message) from None
@@ -144,8 +143,7 @@ class SparkSubmit(SparkSubmitOperator):
 
         def build_with_environment(application: str) -> list[str]:
             command: list[str] = build(application)
-            path = {} if (found := self._path()) is None else {"PATH": found}
-            if environment := {**path, **self._driver_environment}:
+            if environment := {**self._spark_environment, **self._driver_environment}:
                 hook._env = {**(hook._env or {}), **environment}  # noqa: SLF001
             return command
 
@@ -185,7 +183,7 @@ class SparkSubmit(SparkSubmitOperator):
         Raises:
             AirflowFailException: Spark would refuse to run a driver in Python there.
         """
-        connection = self._require_spark()
+        connection = self._spark_connection()
         option = self._deploy_mode or connection.extra_dejson.get("deploy-mode")
         if (option or (self.conf or {}).get("spark.submit.deployMode")) != "cluster":
             return False
@@ -197,9 +195,9 @@ class SparkSubmit(SparkSubmitOperator):
             )
         return True
 
-    def _require_spark(self) -> Connection:
+    def _spark_connection(self) -> Connection:
         try:
-            connection = BaseHook.get_connection(self.conn_id)
+            return BaseHook.get_connection(self.conn_id)
         except AirflowNotFoundException as error:
             if not is_not_defined(self.conn_id):
                 raise UnreachableConnectionError(self.conn_id) from error
@@ -207,28 +205,37 @@ class SparkSubmit(SparkSubmitOperator):
             raise AirflowFailException(
                 f"Connection {self.conn_id!r} is not defined: add a connection of the type 'spark' with this id"
             ) from None
+
+    def _require_program(self) -> None:
+        connection = self._spark_connection()
         program = self._spark_binary or connection.extra_dejson.get("spark-binary", "spark-submit")
-        if shutil.which(program, path=self._path()) is None:
+        if shutil.which(program, path={**(self.env_vars or {}), **self._spark_environment}.get("PATH")) is None:
             raise AirflowFailException(
                 f"{program} is not on the PATH of this worker: install Spark, for example by "
                 "`pip install 'airflow-provider-fluss[spark]'`, or set spark.pyspark.python to the Python that has it"
             )
-        return connection
 
-    @cached_property
-    def _other_python(self) -> Path | None:
-        """The Python that was given as `spark.pyspark.python`, if it has a `spark-submit` beside it."""
-        # Kept, since `prepare` completes the settings with the Python of this process.
-        named = Path((self.conf or {}).get("spark.pyspark.python", ""))
-        return named if named.is_absolute() and named.with_name("spark-submit").exists() else None
+    def _choose_spark(self) -> str | None:
+        """Choose the Spark of the Python that `spark.pyspark.python` names, and return its version.
 
-    def _path(self) -> str | None:
-        """Return the PATH of `spark-submit`; None for that of this process."""
-        given = (self.env_vars or {}).get("PATH")
-        python = self._other_python
-        if given is not None or python is None:
-            return given
-        return f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        Return None, and choose nothing, if that has no Spark of its own, as beside one from an archive.
+        """
+        from fluss_tiering.spark.versions import spark_version_of  # noqa: PLC0415
+
+        python = Path(str((self.conf or {}).get("spark.pyspark.python")))
+        if not (python.is_absolute() and python.with_name("spark-submit").exists()):
+            return None
+        version = spark_version_of(str(python))
+        if version is not None:
+            path = (self.env_vars or {}).get("PATH") or os.environ.get("PATH", os.defpath)
+            self._spark_environment = {
+                "PATH": f"{python.parent}{os.pathsep}{path}",
+                # Those of this worker would go before.
+                "SPARK_HOME": "",
+                "PYSPARK_PYTHON": str(python),
+                "PYSPARK_DRIVER_PYTHON": str(python),
+            }
+        return version
 
 
 def _named_task(environment: Mapping[str, str]) -> dict[str, str]:

@@ -98,7 +98,6 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         self.table_concurrency = table_concurrency
         self.worker_buffer_bytes = worker_buffer_bytes
         self._attempt: TieringAttempt | None = None
-        self._is_killed = False
         self._ti: RuntimeTaskInstanceProtocol | None = None
         self.spark_ui: str | None = None
         self._spark_ui_stays = False
@@ -144,7 +143,6 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         Airflow also calls this after a time-out, when a person clears the task, and when a worker shuts down. If a try
         follows, it goes on with the same attempt.
         """
-        self._is_killed = True
         if self._attempt is not None:
             self._attempt.kill()
         super().on_kill()
@@ -175,6 +173,9 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             is_killed=self._is_killed,
             log=self.log,
         )
+        if self._is_killed:
+            # There was no attempt to cancel then.
+            self._attempt.kill()
         return self._attempt
 
     def _submit(

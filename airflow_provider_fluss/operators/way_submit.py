@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -14,12 +15,14 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.operators.arguments import WrongArgumentError
-from airflow_provider_fluss.ways import Way
+from airflow_provider_fluss.ways import Way, require_operator
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.submit_request import SubmitRequest
 from fluss_tiering.model.tiering import TASK_VARIABLES
 
 _PACKAGES: Final = "spark.jars.packages"
+_SEPARATORS: Final = {"packages": ",", "py_files": ",", "sparkSubmitParameters": " "}
+"""The texts that hold several values."""
 
 
 class WaySubmit:
@@ -58,8 +61,8 @@ class WaySubmit:
         address = hook.get_driver_address()
         if address == hook.get_address() and Target.parse(address).is_loopback:
             raise AirflowFailException(
-                f"A driver elsewhere does not find the tiering server at {address}: add driver_server to the extra of "
-                f"connection {fluss_conn_id!r}, with the address that the server has there"
+                f"A driver elsewhere does not find the tiering server at {address}, which is on this machine: expected "
+                f"driver_server in the extra of connection {fluss_conn_id!r}, with the address that it has there"
             )
         return address
 
@@ -93,20 +96,21 @@ class WaySubmit:
         if isinstance(operator, str):
             module, _, name = operator.rpartition(".")
             try:
-                operator = getattr(import_module(module), name)
+                operator = require_operator(getattr(import_module(module), name))
             except (ImportError, AttributeError, ValueError) as error:
                 raise AirflowFailException(
                     f"{operator} cannot be imported ({error}): install the provider that it belongs to on the workers"
                 ) from None
         try:
-            arguments = _merged(self._way.to_arguments(request), self._way.arguments)
+            arguments = merge(self._way.to_arguments(request), self._way.arguments)
             made: BaseOperator = operator(
                 task_id=self._task.task_id, execution_timeout=self._task.execution_timeout, **arguments
             )
         except Exception as error:  # noqa: BLE001 - operators raise all kinds of errors
-            raise WrongArgumentError(
-                f"{operator.__name__} refuses its arguments: {str(error).splitlines()[0]}"
-            ) from None
+            said, *more = str(error).splitlines() or [type(error).__name__]
+            # Airflow shows unknown arguments with their values, which may be secret.
+            names = ", ".join(re.findall(r"'(\w+)':", "".join(more))) if said.endswith("were:") else ""
+            raise WrongArgumentError(f"{operator.__name__} refuses its arguments: {said} {names}".rstrip()) from None
         if "durable" not in arguments and hasattr(made, "durable"):
             # It would take the application of an earlier try for that of this one, also after a clear.
             made.durable = False
@@ -116,11 +120,14 @@ class WaySubmit:
         return made
 
 
-def _merged(ours: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def merge(ours: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operator: those of a request, and those that were given, which go before."""
     merged = {**ours, **given}
     for name in ours.keys() & given.keys():
         if isinstance(ours[name], Mapping) and isinstance(given[name], Mapping):
-            merged[name] = _merged(ours[name], given[name])
+            merged[name] = merge(ours[name], given[name])
         elif isinstance(ours[name], list) and isinstance(given[name], list):
             merged[name] = [*given[name], *ours[name]]
+        elif name in _SEPARATORS and given[name]:
+            merged[name] = f"{ours[name]}{_SEPARATORS[name]}{given[name]}"
     return merged

@@ -66,7 +66,8 @@ class FlussTieringStatusSensor(LeaseLineage, BaseSensorOperator):
         unavailable_timeout: The time in seconds for which the sensor waits for an unavailable server.
         partition_keys: Whether an outlet that is the asset of a partitioned table gets an event for each partition
             whose rows changed, with its name as the partition key. Events with a key only start DAGs with a
-            `PartitionedAssetTimetable`. It needs Airflow 3.3.
+            `PartitionedAssetTimetable`. A round that changed more than 1,000 partitions names none of them, and the
+            next round does not name those of a driver that was lost after its commit. It needs Airflow 3.3.
         kwargs: Arguments of Airflow's sensors. With `soft_fail` or `never_fail`, every failure is a skip, in each mode
             and deferrable or not, except that of a person who marked the sensor.
     """

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
@@ -22,6 +23,7 @@ from airflow_provider_fluss import ways
 from airflow_provider_fluss.operators.maintenance import FlussVerifyOperator
 from airflow_provider_fluss.operators.round import FlussTieringOperator
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
+from airflow_provider_fluss.operators.way_submit import merge
 from airflow_provider_fluss.ways import Way
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.submit_request import SubmitRequest
@@ -270,8 +272,9 @@ def test_what_no_retry_can_mend_is_one_line_and_leaves_no_lease(server, client, 
         (replace(by_platform(), operator="no.such.provider.Operator"), r"^no.such.provider.Operator cannot be importe"),
         (replace(by_platform(), operator="airflow.Missing"), "airflow.Missing cannot be imported .*: install the prov"),
         (replace(livy, operator=Platform), "^Platform refuses its arguments: missing keyword argument 'request'"),
-        (by_platform(unknown=1), "^Platform refuses its arguments: Invalid arguments were passed to Platform"),
-        (replace(by_platform(), spark_version="3.4"), "^Spark 3.4 is not supported"),
+        (by_platform(unknown=1), "^Platform refuses its arguments: Invalid arguments were .*were: unknown$"),
+        (replace(by_platform(), to_arguments=Mock(side_effect=ValueError)), "^Platform refuses .*: ValueError$"),
+        (replace(by_platform(), operator="pathlib.Path"), r"^pathlib.Path cannot be imported \(.* is no operator"),
         (replace(by_platform(), to_arguments=lambda _: {}["no"]), "^Platform refuses its arguments: 'no'"),
     ):
         for task in (one_task(table, submit=way), FlussVerifyOperator(task_id="tier", tables=[table], submit=way)):
@@ -284,13 +287,39 @@ def test_what_no_retry_can_mend_is_one_line_and_leaves_no_lease(server, client, 
     with pytest.raises(AirflowFailException, match=r"^package is '': expected an address"):
         empty.execute(context("tier", max_tries=2))
     monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", f"fluss://127.0.0.1:{server.port}")
-    for said in ("add driver_server to the extra", "add driver_token_file to its extra"):
+    for said in ("expected driver_server in the extra", "add driver_token_file to its extra"):
         with pytest.raises(AirflowFailException, match=f"(?i){said}"):
             one_task(table, submit=by_platform()).execute(context("tier", max_tries=2))
         connection = {"password": "x" * 40, "extra": {"driver_server": "tiering:9133"}}
         connection |= {"conn_type": "fluss", "host": "127.0.0.1", "port": server.port}
         monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", json.dumps(connection))
     assert leases(client) == before
+
+
+def test_a_task_that_was_killed_before_it_submits_leaves_nothing(client, context, new_table, task_states, tiers):
+    before = leases(client)
+    task = one_task(new_table(), submit=by_platform())
+    task_states["tier"] = "failed"
+    # As from the handler of a signal, while the lease is acquired.
+    task.on_kill()
+    with pytest.raises(AirflowFailException, match="was marked failed"):
+        task.execute(context("tier", max_tries=2))
+    verify = FlussVerifyOperator(task_id="tier", tables=[new_table()], submit=by_platform())
+    verify.on_kill()
+    with pytest.raises(AirflowException, match="was killed"):
+        verify.execute(context("tier", max_tries=2))
+    assert tiers == []
+    assert leases(client) == before
+
+
+def test_texts_that_hold_several_values_are_added_to():
+    request = SubmitRequest("s3://code/application.py", ("s3://code/engine.zip",), (), {}, ("iceberg",), {})
+    for way, name, expected in (
+        (ways.spark_submit("s3://code", "3.5", packages="a:b:1"), "packages", "iceberg,a:b:1"),
+        (ways.spark_submit("s3://code", "3.5", py_files="x.zip"), "py_files", "s3://code/engine.zip,x.zip"),
+        (ways.spark_submit("s3://code", "3.5", py_files=None), "py_files", None),
+    ):
+        assert merge(way.to_arguments(request), way.arguments)[name] == expected
 
 
 def test_a_dag_with_a_wrong_way_is_refused():
@@ -300,6 +329,10 @@ def test_a_dag_with_a_wrong_way_is_refused():
         FlussVerifyOperator(task_id="v", tables=["a.b"], submit="emr")
     with pytest.raises(ValueError, match=r"^spark_version is 3.5: expected '3.5', as a text"):
         ways.livy("s3://code", 3.5)
+    with pytest.raises(ValueError, match=r"^Spark 3.4 is not supported"):
+        ways.livy("s3://code", "3.4")
+    with pytest.raises(ValueError, match=r"^conf is '--conf a=b': expected a dict"):
+        ways.livy("s3://code", "3.5", "--conf a=b")
     with pytest.raises(ValueError, match="new_cluster is missing"):
         ways.databricks_submit_run("/Volumes/code", "3.5", existing_cluster_id="1")
 

@@ -58,10 +58,13 @@ def demo(
     table itself, and Spark on this machine. Everything that is written goes into a new folder, whose name is printed.
     """
     extras.check_installed(extras.MODULES["demo"])
+    from fluss_tiering.spark.startup.interrupts import ended_by_sigterm  # noqa: PLC0415 - Spark
+
     port = _free_port(DEFAULT_PORT if keep and port is None else port or 0)
     folder = Path(tempfile.mkdtemp(prefix="fluss-tiering-demo-"))
     target = f"127.0.0.1:{port}"
-    with _server(folder, port) as server, TieringClient(target) as client:
+    # After SIGTERM, too, the server is ended.
+    with ended_by_sigterm(), _server(folder, port) as server, TieringClient(target) as client:
         equal = _tier_and_compare(client, server, folder, target)
         if keep and equal:
             _wait(target)

@@ -34,23 +34,13 @@ def spark_version(pyspark: str | None = None) -> str:
     return _NEWEST if installed is None else _minor(installed)
 
 
-def spark_version_of(python: str) -> str:
-    """Return the version of Spark, as "4.1", of the pyspark that another Python has.
-
-    Args:
-        python: The path of the Python.
-
-    Raises:
-        FlussTieringError: INVALID_REQUEST if it cannot be run, or has no pyspark.
-    """
+def spark_version_of(python: str) -> str | None:
+    """Return the version of Spark, as "4.1", of the pyspark that another Python has; None if it has none."""
     command = [python, "-c", "import importlib.metadata as each; print(each.version('pyspark'))"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_PYTHON_TIMEOUT_S, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST,
-            f"{python} has no pyspark: run `{python} -m pip install 'fluss-tiering[spark]'`, or name another Python",
-        ) from error
+    except (OSError, subprocess.SubprocessError):
+        return None
     return _minor(answer.stdout.strip())
 
 
