@@ -90,7 +90,7 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
             self.run_submit(operator, context, resumed)
         except AirflowFailException:
             raise
-        except (AirflowException, RuntimeError) as error:
+        except Exception as error:
             message = mask_secrets(str(error))
             said = (
                 logged_error(message)

@@ -356,7 +356,7 @@ def test_the_maintenance_goes_the_same_way(client, context, new_table, monkeypat
         assert platform.request.main_file.endswith("/maintenance_application.py")
         command, _, server, *_, named = platform.request.args
         assert (command, server.partition(":")[0], named) == ("verify", "localhost", table)
-        raise AirflowException("Job 7 failed")
+        raise ConnectionError("Job 7 failed")
 
     monkeypatch.setattr(Platform, "does", fail)
     running = context("verify")
