@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fluss-jars run run-fluss up up-fluss down test check test-only test-fast test-long verify test-matrix test-install test-ways airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist release-check clean
+.PHONY: help setup fluss-jars run run-fluss up up-fluss down test check test-only test-fast test-long verify test-matrix test-install test-ways airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-gate bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist release-check clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -139,6 +139,9 @@ airflow-versions: setup ## The provider on each version of Airflow; writes docs/
 bench: setup ## Speed and memory, as ratios measured in one run
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+bench-gate: setup ## Fail if rounds or the control plane lost 15 % of their speed (minutes, on a quiet machine; ARGS=--record)
+	@$(BIN)/python -m benchmarks.gate $(ARGS)
+
 bench-flink: setup $(FLINK_JARS) ## The same work by Fluss's Flink tiering service and by us, compared (ARGS="--rows 400000" for less, FLUSS=1.0)
 	@PYTHONPATH=tools $(BIN)/python -m benchmarks.flink --fluss $(FLUSS) $(ARGS)
 
@@ -206,7 +209,7 @@ sbom: $(INSTALLED) ## Write the list of what users install (SBOM) into dist/
 dist: ## Build the wheels and the source archives of both packages into dist/
 	@echo '1 of 3: getting the build tool uv into $(VENV)/ (seconds) ...'
 	$(install_uv)
-	@rm -f dist/*.whl dist/*.tar.gz dist/*.cdx.json
+	@rm -f dist/*.whl dist/*.tar.gz
 	@echo '2 of 3: building airflow-provider-fluss (seconds) ...'
 	@$(BIN)/uv build --python $(BIN)/python --package airflow-provider-fluss --out-dir dist
 	@echo '3 of 3: building fluss-tiering (seconds; three minutes before "make setup", to download a pyspark and compile a jar with it) ...'

@@ -63,15 +63,9 @@ class Way:
             value = getattr(self, name)
             if not isinstance(value, Mapping):
                 raise ValueError(f"{name} is {value!r}: expected a dict")  # noqa: TRY004 - as Airflow tells arguments
-        if not isinstance(self.operator, str):
-            require_operator(self.operator)
-
-
-def require_operator(found: object) -> type[BaseOperator]:
-    """Return the class of an operator, or raise ValueError if it is none."""
-    if isinstance(found, type) and issubclass(found, BaseOperator):
-        return found
-    raise ValueError(f"{found!r} is no operator: expected a class of Airflow's BaseOperator")
+        known = self.operator
+        if not isinstance(known, str) and not (isinstance(known, type) and issubclass(known, BaseOperator)):
+            raise ValueError(f"{known!r} is no operator: expected a class of BaseOperator")  # noqa: TRY004 - see above
 
 
 def spark_submit(package: str, spark_version: str, conf: Mapping[str, str] | None = None, **arguments: Any) -> Way:

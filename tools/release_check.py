@@ -68,7 +68,7 @@ def _wheel_problems(package: str, version: str) -> Iterator[str]:
 
 
 def _licence_problems() -> Iterator[str]:
-    (document,) = DIST.glob("*.cdx.json")
+    document = DIST / f"fluss-tiering-{fluss_tiering.__version__}.cdx.json"
     for each in json.loads(document.read_text())["components"]:
         is_for_others = any(known["name"].endswith(":marker") for known in each.get("properties", []))
         if not each.get("licenses") and not is_for_others:

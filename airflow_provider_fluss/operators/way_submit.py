@@ -15,7 +15,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.operators.arguments import WrongArgumentError
-from airflow_provider_fluss.ways import Way, require_operator
+from airflow_provider_fluss.ways import Way
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.submit_request import SubmitRequest
 from fluss_tiering.model.tiering import TASK_VARIABLES
@@ -96,11 +96,14 @@ class WaySubmit:
         if isinstance(operator, str):
             module, _, name = operator.rpartition(".")
             try:
-                operator = require_operator(getattr(import_module(module), name))
+                found = getattr(import_module(module), name)
+                # A way refuses what is no operator.
+                replace(self._way, operator=found)
             except (ImportError, AttributeError, ValueError) as error:
                 raise AirflowFailException(
                     f"{operator} cannot be imported ({error}): install the provider that it belongs to on the workers"
                 ) from None
+            operator = found
         try:
             arguments = merge(self._way.to_arguments(request), self._way.arguments)
             made: BaseOperator = operator(
