@@ -139,7 +139,7 @@ airflow-versions: setup ## The provider on each version of Airflow; writes docs/
 bench: setup ## Speed and memory, as ratios measured in one run
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-gate: setup ## Fail if rounds or the control plane lost 15 % of their speed (minutes, on a quiet machine; ARGS=--record)
+bench-gate: setup ## Fail if rounds or the control plane lost 15 % of their speed (three minutes on a quiet machine; ARGS=--record)
 	@$(BIN)/python -m benchmarks.gate $(ARGS)
 
 bench-flink: setup $(FLINK_JARS) ## The same work by Fluss's Flink tiering service and by us, compared (ARGS="--rows 400000" for less, FLUSS=1.0)

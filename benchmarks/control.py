@@ -107,7 +107,7 @@ class ControlBenchmark:
                 yield Figure("server's memory", f"{memory:.0f} MB", "", kept=True)
 
     def _heartbeats(self, client: TieringClient, claims: list[Claim]) -> Iterator[Figure]:
-        p50, p99 = _percentiles(lambda: _beat(client, claims), self._sizes.heartbeats)
+        p50, p99 = percentiles(lambda: beat(client, claims), self._sizes.heartbeats)
         work = f"heartbeat with {len(claims):,} tables"
         yield Figure(f"{work}, p50", f"{p50:.1f} ms", "", kept=True)
         yield Figure(f"{work}, p99", f"{p99:.1f} ms", "< 50 ms", p99 < 50)
@@ -116,7 +116,7 @@ class ControlBenchmark:
         def list_all() -> None:
             assert len(client.list_tiering_statuses()) >= self._sizes.tables
 
-        p50, p99 = _percentiles(list_all, self._sizes.lists)
+        p50, p99 = percentiles(list_all, self._sizes.lists)
         yield Figure(f"list {self._sizes.tables:,} statuses, p50", f"{p50:.1f} ms", "", kept=True)
         yield Figure(f"list {self._sizes.tables:,} statuses, p99", f"{p99:.1f} ms", "< 150 ms", p99 < 150)
 
@@ -145,7 +145,7 @@ class ControlBenchmark:
             [sys.executable, "-c", f"import urllib.request as u\nwhile True: u.urlopen({url!r}).read()"]
         )
         try:
-            _, p99 = _percentiles(lambda: _beat(client, claims), self._sizes.heartbeats)
+            _, p99 = percentiles(lambda: beat(client, claims), self._sizes.heartbeats)
         finally:
             scraping.kill()
             scraping.wait()
@@ -185,12 +185,12 @@ def _lease(client: TieringClient, count: int) -> list[str]:
     return leases
 
 
-def _beat(client: TieringClient, claims: list[Claim]) -> None:
+def beat(client: TieringClient, claims: list[Claim]) -> None:
     entries = [HeartbeatEntry(claim.table_id, claim.tiering_epoch) for claim in claims]
     assert not client.heartbeat(tiering=entries).tiering_errors
 
 
-def _percentiles(call: Callable[[], None], times: int) -> tuple[float, float]:
+def percentiles(call: Callable[[], None], times: int) -> tuple[float, float]:
     """Return p50 and p99 of a call, in milliseconds."""
     taken = []
     for _ in range(times):

@@ -44,15 +44,15 @@ def measure(scale: float) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="fluss-tiering-small-") as text:
         folder = Path(text)
         with tiering.server(folder) as (target, client), tiering.session() as spark:
-            drains = _Drains(target, client, spark, _tables(client, "small", count, "1d"))
+            drains = Drains(target, client, spark, make_tables(client, "small", count, "1d"))
             yield from drains.figures("first drain, 1,000 rows each", _FIRST_ROWS, 1)
             drains.run(_CHANGED_ROWS, _WARM_DRAINS)
             yield from drains.figures("100 changed rows each, warm", _CHANGED_ROWS, _DRAINS)
-            fresh = _tables(client, "fresh", count, _FRESHNESS)
+            fresh = make_tables(client, "fresh", count, _FRESHNESS)
             yield from _freshness(target, client, spark, fresh, max(10.0, _SECONDS * min(scale, 1)))
 
 
-def _tables(client: TieringClient, name: str, count: int, freshness: str) -> list[TablePath]:
+def make_tables(client: TieringClient, name: str, count: int, freshness: str) -> list[TablePath]:
     paths = [TablePath("bench", f"{name}_{number}") for number in range(count)]
     for path in paths:
         options = {"table.datalake.freshness": freshness}
@@ -61,7 +61,7 @@ def _tables(client: TieringClient, name: str, count: int, freshness: str) -> lis
 
 
 @dataclass(frozen=True, slots=True)
-class _Drained:
+class Drained:
     """What some drains took: rounds, seconds, CPU seconds of each kind of process, and seconds of each step."""
 
     rounds: int
@@ -70,7 +70,7 @@ class _Drained:
     costs: list[RoundCost]
 
 
-class _Drains:
+class Drains:
     """Writes rows to all tables and drains them, in a session that is there."""
 
     def __init__(self, target: str, client: TieringClient, spark: SparkSession, paths: list[TablePath]) -> None:
@@ -88,7 +88,7 @@ class _Drains:
             total = sum(getattr(cost, step) for cost in drained.costs)
             yield Figure(f"  wall s a round: {step}", f"{total / drained.rounds:.3f}")
 
-    def run(self, row_count: int, drains: int) -> _Drained:
+    def run(self, row_count: int, drains: int) -> Drained:
         rounds, seconds, cpu, costs = 0, 0.0, dict.fromkeys(_KINDS, 0.0), list[RoundCost]()
         for number in range(drains):
             for path in self._paths:
@@ -106,7 +106,7 @@ class _Drains:
                     raise SystemExit(f"error: {result.path} was not tiered: {result.error}")
             costs += [result.cost for result in results]
             rounds += len(results)
-        return _Drained(rounds, seconds, cpu, costs)
+        return Drained(rounds, seconds, cpu, costs)
 
 
 def _cpu_seconds() -> dict[str, float]:

@@ -17,6 +17,7 @@ from examples.flights.server import start_server
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.spark.submit import JARS_VARIABLE
+from fluss_tiering.spark.versions import packages
 
 DAG: Final = "fluss_tiering"
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -94,8 +95,10 @@ class Environment:
 
 def use_local_jars() -> None:
     """Give Spark the jars that `make setup` fetched, so that no session asks a repository for them."""
-    jars = sorted(str(jar) for jar in _JARS.glob("*.jar"))
-    if jars:
+    # Another version of Spark may have left its own there.
+    needed = [_JARS / f"{artifact}-{version}.jar" for _, artifact, version in (each.split(":") for each in packages())]
+    jars = [str(jar) for jar in needed if jar.exists()]
+    if len(jars) == len(needed):
         os.environ.setdefault(JARS_VARIABLE, ",".join(jars))
 
 
