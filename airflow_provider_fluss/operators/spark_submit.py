@@ -95,9 +95,10 @@ class SparkSubmit(SparkSubmitOperator):
         """
         from fluss_tiering.spark import submit  # noqa: PLC0415
 
-        self._in_cluster = self._deploys_to_cluster()
+        connection = self._spark_connection()
+        self._in_cluster = self._deploys_to_cluster(connection)
         version = None if self._in_cluster else self._choose_spark()
-        self._require_program()
+        self._require_program(connection)
         hook = FlussHook(fluss_conn_id)
         if self._in_cluster:
             # On the command line, where Spark's provider puts these, are paths only.
@@ -175,15 +176,15 @@ class SparkSubmit(SparkSubmitOperator):
             AirflowFailException: See `prepare`.
         """
         hook = FlussHook(fluss_conn_id)
-        return hook.get_driver_address() if self._deploys_to_cluster() else hook.get_address()
+        in_cluster = self._deploys_to_cluster(self._spark_connection())
+        return hook.get_driver_address() if in_cluster else hook.get_address()
 
-    def _deploys_to_cluster(self) -> bool:
+    def _deploys_to_cluster(self, connection: Connection) -> bool:
         """Return whether the driver runs on the cluster. As in Spark, an option goes before a setting.
 
         Raises:
             AirflowFailException: Spark would refuse to run a driver in Python there.
         """
-        connection = self._spark_connection()
         option = self._deploy_mode or connection.extra_dejson.get("deploy-mode")
         if (option or (self.conf or {}).get("spark.submit.deployMode")) != "cluster":
             return False
@@ -206,8 +207,7 @@ class SparkSubmit(SparkSubmitOperator):
                 f"Connection {self.conn_id!r} is not defined: add a connection of the type 'spark' with this id"
             ) from None
 
-    def _require_program(self) -> None:
-        connection = self._spark_connection()
+    def _require_program(self, connection: Connection) -> None:
         program = self._spark_binary or connection.extra_dejson.get("spark-binary", "spark-submit")
         if shutil.which(program, path={**(self.env_vars or {}), **self._spark_environment}.get("PATH")) is None:
             raise AirflowFailException(

@@ -170,7 +170,6 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
             ti,
             retries=self.retries or 0,
             owns_lease=self.has_own_lease,
-            is_killed=self._is_killed,
             log=self.log,
         )
         if self._is_killed:

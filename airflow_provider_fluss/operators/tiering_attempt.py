@@ -39,7 +39,6 @@ class TieringAttempt:
         ti: The task instance.
         retries: How often the task may be tried again.
         owns_lease: Whether no other task releases the lease.
-        is_killed: Whether the task was killed before.
         log: The logger of the task.
 
     Attributes:
@@ -57,11 +56,10 @@ class TieringAttempt:
         *,
         retries: int,
         owns_lease: bool,
-        is_killed: bool,
         log: Logger | logging.Logger,
     ) -> None:
         self.lease = lease
-        self.is_killed = is_killed
+        self.is_killed = False
         self.left: list[TablePath] = []
         self.has_waited = False
         self._key = TaskInstanceKey.of(ti)

@@ -16,7 +16,6 @@ from airflow.sdk import BaseOperator
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.operators.arguments import WrongArgumentError
 from airflow_provider_fluss.ways import Way
-from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.submit_request import SubmitRequest
 from fluss_tiering.model.tiering import TASK_VARIABLES
 
@@ -71,8 +70,8 @@ class WaySubmit:
 
         Raises:
             UnreachableConnectionError: Airflow cannot look the connection up at present.
-            AirflowFailException: The operator is not installed or refuses its arguments, the version of Spark is not
-                supported, or the credentials of the server cannot be given to the driver.
+            AirflowFailException: The operator is not installed or refuses its arguments, or the credentials of the
+                server cannot be given to the driver.
         """
         task = {name: os.environ[name] for name in TASK_VARIABLES if name in os.environ}
         env = {**FlussHook(fluss_conn_id).get_driver_environment(), **task}
@@ -82,10 +81,7 @@ class WaySubmit:
         from fluss_tiering.spark import submit  # noqa: PLC0415
 
         way = self._way
-        try:
-            request = submit.submit_request(application, arguments, package=way.package, version=way.spark_version)
-        except FlussTieringError as error:
-            raise AirflowFailException(error.message) from None
+        request = submit.submit_request(application, arguments, package=way.package, version=way.spark_version)
         # A template may render to a number.
         conf = {"spark.log.level": "WARN", **request.conf, **{key: str(value) for key, value in way.conf.items()}}
         more = conf.pop(_PACKAGES, "")
