@@ -79,6 +79,21 @@ async def test_the_second_waits_names_the_first_and_takes_over(
     write(second.opened[0], 8)
 
 
+async def test_a_server_of_an_older_version_ends_instead_of_taking_over_from_a_newer_one(
+    server: Callable[..., Server], postgres: Postgres
+) -> None:
+    newer, older = server("newer"), server("older")
+    await newer.start()
+    await older.start()
+    postgres.execute("UPDATE alembic_version SET version_num = '9999'", newer.url)
+    await newer.replica.stop()
+    await newer.replica.close()
+    newer.closed = True
+    with pytest.raises(FlussTieringError, match="has the layout 9999, and this server knows"):
+        await asyncio.wait_for(older.replica.wait_until_lost(), WAIT_S)
+    assert postgres.execute("SELECT generation FROM server_leader", newer.url) == [(1,)], "it never led"
+
+
 async def test_a_server_does_not_name_its_own_address(server: Callable[..., Server], postgres: Postgres) -> None:
     # A server was killed as the active one and is started again at the same address.
     first = server("first")

@@ -9,6 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fluss_tiering.server.core.store.database import Database
+from fluss_tiering.server.core.store.layout import check_revision
 
 # The layout of this table never changes. Migrations change the other tables only, and only a leader migrates.
 _CREATE: Final = """
@@ -96,7 +97,14 @@ class Election:
                 connection.exec_driver_sql(statement)
 
     def acquire(self) -> int | None:
-        """Become the leader if there is none. Return the new generation, or None."""
+        """Become the leader if there is none. Return the new generation, or None.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST if a newer server has changed the layout of the database; CORRUPT_DATA if
+                it is broken.
+        """
+        with self._database.time_limit(self._limit_s):
+            check_revision(self._database)
         row = self._run(_ACQUIRE, self._candidate)
         return None if row is None else int(row.generation)
 

@@ -23,6 +23,9 @@ _DATA_DIR_PAUSE_S: Final = 0.5
 _RESIGN_S: Final = 1.0
 """A database that does not answer lets the leadership lapse instead."""
 
+_PASSING: Final = (ErrorCode.UNAVAILABLE, ErrorCode.STORAGE)
+"""The errors of a database that may mend by themselves."""
+
 T = TypeVar("T")
 
 logger = structlog.get_logger(__name__)
@@ -57,6 +60,9 @@ class Succession:
 
         Args:
             seen: Called after each look with the leader, or with the error why it is not known.
+
+        Raises:
+            FlussTieringError: INVALID_REQUEST or CORRUPT_DATA if this server cannot use the database.
         """
         while True:
             leader, problem = None, None
@@ -66,6 +72,8 @@ class Succession:
                     logger.info("leadership taken", generation=self._leadership.generation)
                     return
             except FlussTieringError as error:
+                if error.code not in _PASSING:
+                    raise
                 problem = error
             await seen(leader, problem)
             looks = _LOOKS_A_LEASE

@@ -44,6 +44,12 @@ def migrate(database: Database, enter: Callable[[sa.Connection], object]) -> Non
         check_layout(database)
 
 
+def check_revision(database: Database) -> None:
+    """Check that this server knows the layout of the database, or can make it. Raises the errors of `migrate`."""
+    with database.errors("its layout is not known"), database.engine.connect() as connection:
+        _revision(connection, database.name)
+
+
 def check_layout(database: Database) -> None:
     """Check that the database has the present layout with all its tables.
 
