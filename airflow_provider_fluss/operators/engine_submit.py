@@ -110,7 +110,10 @@ class EngineSubmitOperator(BaseOperator):
                 f"{', '.join(given)} cannot be set: {type(self).__name__} submits an application of its own"
             )
         arguments = {name: kwargs.pop(name) for name in _OF_SPARK_SUBMIT if name in kwargs}
-        if submit is not None and (given := [*arguments, *(["conn_id"] if conn_id != DEFAULT_SPARK_CONN_ID else [])]):
+        # What default_args have may be for other operators.
+        for_all = {"conn_id": DEFAULT_SPARK_CONN_ID, **kwargs.get("default_args", {})}
+        spark = {**arguments, "conn_id": conn_id}
+        if submit is not None and (given := [name for name, value in spark.items() if value != for_all.get(name)]):
             raise ValueError(
                 f"{', '.join(given)} cannot be set beside submit: give the arguments of the operator to the way"
             )

@@ -22,6 +22,8 @@ from fluss_tiering.model.tiering import TASK_VARIABLES
 _PACKAGES: Final = "spark.jars.packages"
 _SEPARATORS: Final = {"packages": ",", "py_files": ",", "sparkSubmitParameters": " "}
 """The texts that hold several values."""
+_PROVIDER: Final = re.compile(r"airflow\.providers\.((?:apache\.|cncf\.)?\w+)\.")
+"""Other packages of Airflow that have operators for Spark are named by the first part alone."""
 
 
 class WaySubmit:
@@ -96,8 +98,9 @@ class WaySubmit:
                 # A way refuses what is no operator.
                 replace(self._way, operator=found)
             except (ImportError, AttributeError, ValueError) as error:
+                package = _provider_package(operator) or "the provider that it belongs to"
                 raise AirflowFailException(
-                    f"{operator} cannot be imported ({error}): install the provider that it belongs to on the workers"
+                    f"{operator} cannot be imported ({error}): install {package} on the workers"
                 ) from None
             operator = found
         try:
@@ -117,6 +120,12 @@ class WaySubmit:
             # Not by the property, which would add it to the DAG.
             object.__setattr__(made, "_dag", dag)
         return made
+
+
+def _provider_package(operator: str) -> str:
+    """Return the package of Airflow that an operator belongs to, by its dotted name; empty if it is not Airflow's."""
+    found = _PROVIDER.match(operator)
+    return f"apache-airflow-providers-{found[1].replace('.', '-')}" if found else ""
 
 
 def merge(ours: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -272,6 +272,8 @@ def test_what_no_retry_can_mend_is_one_line_and_leaves_no_lease(server, client, 
         (replace(by_platform(), operator="no.such.provider.Operator"), r"^no.such.provider.Operator cannot be importe"),
         (replace(by_platform(), operator="airflow.Missing"), "airflow.Missing cannot be imported .*: install the prov"),
         (replace(livy, operator=Platform), "^Platform refuses its arguments: missing keyword argument 'request'"),
+        (livy, r": install apache-airflow-providers-apache-livy on the workers$"),
+        (ways.emr_steps("s3://code", "3.5"), r": install apache-airflow-providers-amazon on the workers$"),
         (by_platform(unknown=1), "^Platform refuses its arguments: Invalid arguments were .*were: unknown$"),
         (replace(by_platform(), to_arguments=Mock(side_effect=ValueError)), "^Platform refuses .*: ValueError$"),
         (replace(by_platform(), operator="pathlib.Path"), r"^pathlib.Path cannot be imported \(.* is no operator"),
@@ -325,6 +327,11 @@ def test_texts_that_hold_several_values_are_added_to():
 def test_a_dag_with_a_wrong_way_is_refused():
     with pytest.raises(ValueError, match="deploy_mode, conn_id cannot be set beside submit"):
         FlussVerifyOperator(task_id="v", tables=["a.b"], submit=by_platform(), deploy_mode="cluster", conn_id="mine")
+    with DAG("dag", default_args={"conn_id": "mine", "deploy_mode": "cluster"}):
+        task = FlussVerifyOperator(task_id="v", tables=["a.b"], submit=by_platform())
+        with pytest.raises(ValueError, match="conn_id cannot be set beside submit"):
+            FlussVerifyOperator(task_id="w", tables=["a.b"], submit=by_platform(), conn_id="other")
+    assert task.submit_arguments == {"package": "s3://code/fluss", "conf": {}, "arguments": {}}
     with pytest.raises(ValueError, match=r"^submit is 'emr': expected a Way"):
         FlussVerifyOperator(task_id="v", tables=["a.b"], submit="emr")
     with pytest.raises(ValueError, match=r"^spark_version is 3.5: expected '3.5', as a text"):
