@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from examples.ports import free_ports
+from waiting import wait_until
 
 COMMAND = [str(Path(sys.executable).with_name("fluss-tiering")), "demo"]
 
@@ -40,3 +42,16 @@ def test_a_port_that_is_used_is_told_before_anything_starts(tmp_path, monkeypatc
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"error: port {port} cannot be used")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.system
+def test_a_demo_that_is_interrupted_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        with subprocess.Popen(COMMAND, stderr=subprocess.PIPE, text=True) as process:
+            wait_until(lambda: any(log.stat().st_size for log in tmp_path.glob("*/server.log")), every=0.05)
+            process.send_signal(number)
+            assert process.stderr is not None
+            assert re.search(r"^warning: interrupted: \S+ is deleted$", process.stderr.read(), re.MULTILINE)
+        assert process.returncode == code
+        assert not list(tmp_path.glob("fluss-tiering-demo-*"))

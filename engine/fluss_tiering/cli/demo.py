@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -38,7 +39,13 @@ _DELETED: Final = range(901, 951)
 _NEW: Final = range(_ORDERS + 1, _ORDERS + 101)
 _STATUSES: Final = ("new", "paid", "shipped")
 _START_S: Final = 120.0
-_SCRIPT: Final = "from fluss_tiering.cli.script import main; main()"
+_SCRIPT: Final = """
+import signal
+# Ctrl-C is for the demo, which ends its round before its server.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+from fluss_tiering.cli.script import main
+main()
+"""
 _LOG: Final = "server.log"
 _MASTER: Final = "local[2]"
 
@@ -55,16 +62,21 @@ def demo(
     """See it work: tier sample orders into Iceberg, change some of them, tier again, and read the lake with DuckDB.
 
     The command needs Java 17 or 21 and about half a minute. It starts a tiering server of its own, which keeps the
-    table itself, and Spark on this machine. Everything that is written goes into a new folder, whose name is printed.
+    table itself, and Spark on this machine. Everything that is written goes into a new folder, whose name is printed. If
+    you interrupt the command, it deletes the folder.
     """
     extras.check_installed(extras.MODULES["demo"])
     from fluss_tiering.spark.startup.interrupts import ended_by_sigterm  # noqa: PLC0415 - Spark
 
     port = _free_port(DEFAULT_PORT if keep and port is None else port or 0)
-    folder = Path(tempfile.mkdtemp(prefix="fluss-tiering-demo-"))
     target = f"127.0.0.1:{port}"
     # After SIGTERM, too, the server is ended.
-    with ended_by_sigterm(), _server(folder, port) as server, TieringClient(target) as client:
+    with (
+        ended_by_sigterm(),
+        _folder(keep) as folder,
+        _server(folder, port) as server,
+        TieringClient(target) as client,
+    ):
         equal = _tier_and_compare(client, server, folder, target)
         if keep and equal:
             _wait(target)
@@ -137,6 +149,19 @@ def _step(what: str) -> Iterator[None]:
 
 def _print_step(what: str, seconds: float) -> None:
     output.console.print(f"[green]✓[/] {escape(what)} [dim]({seconds:.1f} s)[/]", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _folder(keep: bool) -> Iterator[Path]:
+    """Make the folder of the demo. Delete it if the block is interrupted, unless it is to be kept."""
+    folder = Path(tempfile.mkdtemp(prefix="fluss-tiering-demo-"))
+    try:
+        yield folder
+    except (KeyboardInterrupt, SystemExit):
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        output.print_warning(f"interrupted: {folder} is {'kept' if keep else 'deleted'}")
+        raise
 
 
 @contextmanager
