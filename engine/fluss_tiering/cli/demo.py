@@ -62,8 +62,8 @@ def demo(
     """See it work: tier sample orders into Iceberg, change some of them, tier again, and read the lake with DuckDB.
 
     The command needs Java 17 or 21 and about half a minute. It starts a tiering server of its own, which keeps the
-    table itself, and Spark on this machine. Everything that is written goes into a new folder, whose name is printed. If
-    you interrupt the command, it deletes the folder.
+    table itself, and Spark on this machine. Everything that is written goes into a new folder, whose name is printed.
+    If you interrupt the command, it deletes the folder.
     """
     extras.check_installed(extras.MODULES["demo"])
     from fluss_tiering.spark.startup.interrupts import ended_by_sigterm  # noqa: PLC0415 - Spark
