@@ -17,7 +17,8 @@ from fluss_tiering.server.settings.server_settings import _OF_OTHERS, setting_fi
 
 THREATS = ROOT / "SECURITY.md"
 GUIDE = ROOT / "docs" / "how-to" / "secure-the-server.md"
-PAGES = [ROOT / "README.md", THREATS, *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs/deploy").iterdir())]
+DEPLOYED = [path for path in sorted((ROOT / "docs/deploy").rglob("*")) if path.is_file()]
+PAGES = [ROOT / "README.md", THREATS, *sorted((ROOT / "docs").rglob("*.md")), *DEPLOYED]
 SETTINGS = set(setting_fields())
 NOT_SETTINGS = {
     *("airflow-provider-fluss", "fluss-tiering", "fluss-tiering-request-id", "lake-conf", "retry-after-ms"),

@@ -1,0 +1,142 @@
+"""The Helm chart of the server. It is rendered where helm is: `make test-deploy` brings it, and Kubernetes' schemas."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+import configuration
+from fluss_tiering.server.settings.server_settings import load_settings, unknown_variables
+from fluss_tiering.version import __version__
+from needs import needs
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "docs" / "deploy" / "fluss-tiering"
+CRDS = Path(__file__).with_name("crds")
+VARIANTS = sorted(CHART.glob("ci/*-values.yaml"))
+KUBERNETES = ("1.25", "1.37")
+"""The oldest version that the chart is for, and the newest whose schema there is."""
+SETTINGS = configuration.page().partition("\n## Clients\n")[0]
+OF_THE_CHART = {"host", "port", "metrics-enabled", "metrics-port", "advertised-address", "data.dir"}
+"""Settings that the chart makes itself, beside files."""
+SECRET = {"fluss-password", "store-url"}
+KINDS = {
+    "Boolean": {"type": "boolean"},
+    "Duration": {"$ref": "#/$defs/duration"},
+    "Integer": {"type": "integer"},
+    "JSON object": {"type": "object"},
+    "MemorySize": {"$ref": "#/$defs/size"},
+    "String": {"type": "string"},
+}
+
+Render = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+@needs("system")
+def render() -> Render:
+    """Renders the chart with a file of values and with options, for a version of Kubernetes."""
+    if shutil.which("helm") is None:
+        pytest.skip("this machine has no helm: `make test-deploy` brings it")
+
+    def template(values: Path, *options: str, kubernetes: str = KUBERNETES[-1]) -> subprocess.CompletedProcess[str]:
+        command = ["helm", "template", "fluss-tiering", str(CHART), "--namespace", "shop", "--values", str(values)]
+        command += ["--kube-version", kubernetes, *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    return template
+
+
+def schema() -> dict[str, Any]:
+    return json.loads((CHART / "values.schema.json").read_text())
+
+
+def objects(rendered: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert rendered.returncode == 0, rendered.stderr
+    return {each["kind"]: each for each in yaml.safe_load_all(rendered.stdout)}
+
+
+def test_the_schema_has_each_setting_with_its_type():
+    rows = re.findall(r"^\| \**`([\w.-]+)`\** \| ([^|]+) \|", SETTINGS, re.MULTILINE)
+    kinds = {key: KINDS.get(kind) or {"enum": re.findall("`(.+?)`", kind)} for key, kind in rows}
+    made = {key for key in kinds if key.endswith("-file")} | OF_THE_CHART
+    wanted = {key: kind for key, kind in kinds.items() if key not in made | SECRET}
+    told = schema()["properties"]
+    assert told["settings"]["properties"] == wanted
+    assert told["secretSettings"]["properties"].keys() == SECRET | {"lake-catalog"}
+
+
+def test_the_values_of_each_variant_fit_the_schema():
+    for file in [CHART / "values.yaml", *VARIANTS]:
+        jsonschema.validate(yaml.safe_load(file.read_text()), schema())
+
+
+def test_the_chart_is_for_this_version():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == chart["version"] == __version__
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda path: path.stem)
+def test_kubernetes_takes_what_is_rendered(render, variant):
+    lint = ["helm", "lint", "--strict", str(CHART), "--values", str(variant)]
+    subprocess.run(lint, check=True, stdout=subprocess.DEVNULL)
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="`make test-deploy` brings the schemas")
+    for version in KUBERNETES:
+        for kind, each in objects(render(variant, kubernetes=version)).items():
+            if (CRDS / f"{kind}.json").exists():
+                jsonschema.validate(each, json.loads((CRDS / f"{kind}.json").read_text()))
+            else:
+                kubernetes_validate.validate(each, version, strict=True)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda path: path.stem)
+def test_a_server_starts_with_what_is_rendered(render, variant, monkeypatch):
+    found = objects(render(variant))
+    pod = found["StatefulSet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    secret = {"STORE_URL": "postgresql://tiering:x@db/tiering", "LAKE_CATALOG": '{"type": "rest"}'}
+    environment = dict(found["ConfigMap"]["data"])
+    for each in container["env"]:
+        value = secret.get(each["name"].removeprefix("FLUSS_TIERING_"), "x")
+        environment[each["name"]] = each.get("value", value).replace("$(POD_NAME)", "fluss-tiering-0")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    assert not unknown_variables(environment)
+    assert settings.host == "0.0.0.0"
+    assert settings.advertised_address == "fluss-tiering-0.fluss-tiering.shop.svc.cluster.local:9133"
+    mounts = [each["mountPath"] for each in container["volumeMounts"]]
+    files = [value for name, value in environment.items() if name.endswith(("_FILE", "_DIR", "_CA"))]
+    assert all(any(file.startswith(f"{mount}/") for mount in mounts) for file in files)
+    claims = [each["metadata"] for each in found["StatefulSet"]["spec"].get("volumeClaimTemplates", [])]
+    volumes = {each["name"] for each in [*pod["volumes"], *claims]}
+    assert volumes == {each["name"] for each in container["volumeMounts"]}
+
+
+def test_wrong_values_are_refused_in_a_line(render):
+    (embedded,) = [each for each in VARIANTS if each.stem.startswith("embedded")]
+    wrong = {
+        "settings.heartbeat-timeot=1min": "additional properties 'heartbeat-timeot' not allowed",
+        "settings.heartbeat-timeout=1": "at '/settings/heartbeat-timeout'",
+        "settings.store-url=x": "additional properties 'store-url' not allowed",
+        "settings.port=1": "additional properties 'port' not allowed",
+        "settings.allow-insecure=false": "tls.secretName is missing",
+        "replicas=3": "at '/replicas'",
+        "replicas=2": "secretSettings.store-url is missing",
+        "replicas=2,secretSettings.store-url.name=db,secretSettings.store-url.key=url": "existingClaim is missing",
+        "settings.allow-insecure=false,tls.secretName=a": "tokens.secretName and access.secretName are missing",
+        "tls.clientCertificates=true": "expected it too",
+    }
+    for values, words in wrong.items():
+        refused = render(embedded, "--set", values)
+        assert refused.returncode == 1, values
+        assert words in refused.stderr, refused.stderr
