@@ -31,12 +31,19 @@ template that renders to nothing leaves a limit of the submit operator at its de
 takes the arguments of Airflow's base class, such as `task_id` and `retries`.
 """
 
+_WAYS: Final = """
+## ways
+
+The functions of `airflow_provider_fluss.ways` return a `Way`. Each takes `package`, `spark_version` and `conf` as a
+`Way` does, and any argument of its operator by name.
+"""
+
 Definition = ast.ClassDef | ast.FunctionDef
 
 
 def page() -> str:
     """Return the text of the page."""
-    return _INTRODUCTION + "".join(_section(path, definition) for path, definition in _public())
+    return _INTRODUCTION + "".join(_section(path, definition) for path, definition in _public()) + _ways()
 
 
 @cache
@@ -103,10 +110,35 @@ def _computed(path: Path, value: ast.expr | None) -> ast.Constant | None:
     return value if isinstance(value, ast.Constant) else None
 
 
+def _ways() -> str:
+    """Return the section about the functions that make a `Way`."""
+    path = _PACKAGE / "ways.py"
+    functions = {node.name: node for node in _module(path).body if isinstance(node, ast.FunctionDef)}
+    package = _value(_PACKAGE / "operators" / "way_submit.py", "_PROVIDER")
+    assert package is not None
+    rows = []
+    for name, function in functions.items():
+        if name.startswith("_"):
+            continue
+        operator = next(ast.literal_eval(node.value) for node in function.body if isinstance(node, ast.Assign))
+        (arguments,) = [
+            node.value
+            for node in functions[f"_{name}"].body
+            if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict)
+        ]
+        given = [f"`{ast.literal_eval(key)}`" for key in arguments.keys if key is not None]
+        found = re.match(str(package.value), operator)
+        assert found
+        distribution = f"apache-airflow-providers-{found[1].replace('.', '-')}"
+        rows.append((f"`ways.{name}`", f"`{operator}`", f"`{distribution}`", ", ".join(given)))
+    return _WAYS + table(("Way", "Operator", "Package to install on workers", "Arguments that the way gives"), rows)
+
+
 def _section(path: Path, definition: Definition) -> str:
     docstring = ast.get_docstring(definition) or ""
     text, _, _ = docstring.partition(found.group()) if (found := _SECTION.search(docstring)) else (docstring, "", "")
-    meanings = {match[1]: match[2] for match in _ARGUMENT.finditer(_part(docstring, "Args"))}
+    described = _part(docstring, "Args") or _part(docstring, "Attributes")
+    meanings = {match[1]: match[2] for match in _ARGUMENT.finditer(described)}
     defaults = _defaults(path, definition)
     rows = [(f"`{argument}`", _shown(defaults.get(argument, "")), text) for argument, text in meanings.items()]
     return f"\n## {definition.name}\n\n{inspect.cleandoc(text).strip()}\n" + (
@@ -136,7 +168,8 @@ def _defaults(path: Path, definition: Definition) -> Mapping[str, str]:
     if isinstance(definition, ast.ClassDef):
         made = [node for node in definition.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
         if not made:
-            return {}
+            fields = [node for node in definition.body if isinstance(node, ast.AnnAssign) and node.value]
+            return {ast.unparse(each.target): "{}" for each in fields if "default_factory=dict" in ast.unparse(each)}
         function = made[0]
     assert isinstance(function, ast.FunctionDef)
     arguments = function.args
