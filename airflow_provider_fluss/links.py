@@ -1,4 +1,4 @@
-"""Links from a task in Airflow to its tables on the page *Lake tiering*, and to Spark's user interface.
+"""Links from a task in Airflow to its tables on the page *Lake tiering*, and to its Spark application.
 
 Airflow itself stores the links of a task only once the task has ended. These are stored as soon as they are known,
 since a round that runs is what a person wants to look at.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -41,9 +42,9 @@ class LakeTieringLink(BaseOperatorLink):
 
 
 class SparkUiLink(BaseOperatorLink):
-    """Leads to the user interface of the Spark application of a task, while the application runs."""
+    """Leads to the user interface of a task's Spark application while that runs, or to its job at the platform."""
 
-    name = "Spark UI"
+    name = "Spark"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Return the address; empty if the task started no application, or if the application has ended."""
@@ -83,6 +84,16 @@ def store_table_link(operator: BaseOperator, context: Context) -> None:
     """Store the link to the task's tables now, and not only at the end of the task."""
     if address := _address(operator):
         context["ti"].xcom_push(key=LakeTieringLink().xcom_key, value=address)
+
+
+def platform_address(operator: BaseOperator, context: Context) -> str:
+    """Return where the first link of an operator leads that leads anywhere; empty if there is none."""
+    for link in operator.operator_extra_links:
+        # What a link needs is not there if the operator did not come so far.
+        with suppress(Exception):
+            if address := link.get_link(operator, ti_key=context["ti"]):  # type: ignore[arg-type] # as Airflow does
+                return address
+    return ""
 
 
 def notice_spark_ui(hook: SparkSubmitHook, found: Callable[[str, bool], None]) -> None:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_provider_fluss.lease import LeaseHandle
-from airflow_provider_fluss.links import LakeTieringLink, SparkUiLink, notice_spark_ui, store_table_link
+from airflow_provider_fluss.links import (
+    LakeTieringLink,
+    SparkUiLink,
+    notice_spark_ui,
+    platform_address,
+    store_table_link,
+)
 from airflow_provider_fluss.operators.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, Resumed, Submit
 from airflow_provider_fluss.operators.spark_submit import spark_cause
 from airflow_provider_fluss.operators.tiering_attempt import TieringAttempt
@@ -34,8 +40,8 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
     are added to those that the application needs. In client deploy mode the task runs as long as the application. In
     cluster deploy mode it sends the engine along, unless `py_files` is given.
 
-    With a `Way` as `submit`, another operator submits, which is killed and deferred with this task. Its links and its
-    return value are not kept.
+    With a `Way` as `submit`, another operator submits, which is killed and deferred with this task. Its first
+    link becomes the link *Spark* of this task. Its return value is not kept.
 
     An application may outlive its task, for example if the process of the task is killed. The next try, in either
     deploy mode, waits for the rounds that it runs and takes their outcome. It gives Spark only the tables that are
@@ -203,6 +209,8 @@ class FlussTieringSparkOperator(EngineSubmitOperator):
         else:
             attempt.end()
         finally:
+            if address := platform_address(operator, context):
+                self._store_spark_ui(address, True)
             if not self._spark_ui_stays:
                 # Airflow stores the link once more when the task ends. By then nothing answers at the address.
                 self.spark_ui = None

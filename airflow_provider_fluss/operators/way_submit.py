@@ -22,7 +22,7 @@ from fluss_tiering.model.tiering import TASK_VARIABLES
 _PACKAGES: Final = "spark.jars.packages"
 _SEPARATORS: Final = {"packages": ",", "py_files": ",", "sparkSubmitParameters": " "}
 """The texts that hold several values."""
-_PROVIDER: Final = re.compile(r"airflow\.providers\.((?:apache\.|cncf\.)?\w+)\.")
+_PROVIDER: Final = r"airflow\.providers\.((?:apache\.|cncf\.)?\w+)\."
 """Other packages of Airflow that have operators for Spark are named by the first part alone."""
 
 
@@ -124,7 +124,7 @@ class WaySubmit:
 
 def _provider_package(operator: str) -> str:
     """Return the package of Airflow that an operator belongs to, by its dotted name; empty if it is not Airflow's."""
-    found = _PROVIDER.match(operator)
+    found = re.match(_PROVIDER, operator)
     return f"apache-airflow-providers-{found[1].replace('.', '-')}" if found else ""
 
 

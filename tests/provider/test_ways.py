@@ -14,12 +14,13 @@ from unittest.mock import Mock
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG, BaseOperator, BaseOperatorLink
 from airflow.triggers.testing import SuccessTrigger
 from airflow_names import DagSerialization
 from provider_support import Driver, is_shown_alone
 
 from airflow_provider_fluss import ways
+from airflow_provider_fluss.links import SparkUiLink
 from airflow_provider_fluss.operators.maintenance import FlussVerifyOperator
 from airflow_provider_fluss.operators.round import FlussTieringOperator
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
@@ -35,9 +36,20 @@ from fluss_tiering.spark.submit import spark_version, write_package
 Does = Callable[["Platform"], object]
 
 
+class Link(BaseOperatorLink):
+    """Leads to the job of an operator that has begun one."""
+
+    name = "Job"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        assert ti_key.task_id == operator.task_id
+        return f"https://platform/{operator.job}"
+
+
 class Platform(BaseOperator):
     """An operator of another provider."""
 
+    operator_extra_links = (Link(),)
     does: Does = staticmethod(lambda _: None)
     killed = False
 
@@ -57,11 +69,13 @@ class Platform(BaseOperator):
 
     def execute(self, context: Any) -> None:
         if self.deferrable:
+            self.job = 7
             self.defer(trigger=SuccessTrigger(), method_name="complete", kwargs={"job": 7})
         type(self).does(self)
 
     def complete(self, context: Any, job: int, event: str) -> None:
         assert (job, event) == (7, "done")
+        self.job = 8
         type(self).does(self)
 
     def on_kill(self) -> None:
@@ -215,17 +229,21 @@ def test_a_deferral_keeps_the_attempt_of_a_cleared_task_until_it_is_resumed(clie
 
     def task() -> FlussTieringSparkOperator:
         way = by_platform(deferrable=True)
-        return FlussTieringSparkOperator(task_id="submit", lease=lease, submit=way, retries=2)
+        made = FlussTieringSparkOperator(task_id="submit", lease=lease, submit=way, retries=2)
+        made.pre_execute(running)
+        return made
 
     with pytest.raises(TaskDeferred) as deferred:
         task().execute(running)
     (held,) = [each for each in client.list_leases() if each.lease_id == lease["lease_id"]]
+    assert running["ti"].pushed["_link_SparkUiLink"] == "https://platform/7"
     resumed = task()
     resumed.resume_execution(deferred.value.method_name, {**deferred.value.kwargs, "event": "done"}, running)
     assert resumed.lease["attempt_token"] > lease["attempt_token"]
     assert tiers[0].lease["attempt_token"] == resumed.lease["attempt_token"]
     assert list(map(str, tiers[0].options.tables)) == lease["tables"]
     assert held.lease_id not in leases(client)
+    assert SparkUiLink().get_link(resumed, ti_key=None) == "https://platform/8"
 
 
 def test_the_one_task_goes_on_after_a_deferral_and_cancels_if_its_trigger_failed(client, context, new_table, tiers):

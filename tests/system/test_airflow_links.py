@@ -33,5 +33,5 @@ def test_tasks_lead_to_their_table_and_to_the_spark_that_tiered_it(stack, new_ta
     assert re.search(r'href="http://[\w.-]+:\d+" title="Spark', page)
     assert re.search(r"Rows of each round: \d+ rounds?, 0 of them failed; the highest value is 1,000", page)
     # The application is over, and so is its user interface.
-    assert not links["submit"]["Spark UI"]
+    assert not links["submit"]["Spark"]
     assert links["acquire"].keys() == links["wait"].keys() == {"Lake tiering"}
