@@ -130,8 +130,8 @@ def _ways() -> str:
         found = re.match(str(package.value), operator)
         assert found
         distribution = f"apache-airflow-providers-{found[1].replace('.', '-')}"
-        rows.append((f"`ways.{name}`", f"`{operator}`", f"`{distribution}`", ", ".join(given)))
-    return _WAYS + table(("Way", "Operator", "Package to install on workers", "Arguments that the way gives"), rows)
+        rows.append((f"`{name}`", f"`{operator.rpartition('.')[2]}`", ", ".join(given), f"`{distribution}`"))
+    return _WAYS + table(("Way", "Operator", "Arguments that the way gives", "Package to install on workers"), rows)
 
 
 def _section(path: Path, definition: Definition) -> str:
