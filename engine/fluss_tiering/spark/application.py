@@ -219,7 +219,8 @@ class _Application:
         pending = self._stack.enter_context(PendingTables(self._client, options.tables, self._keepalive.hear))
         threads = self._threads()
         with self._stopped_by_signal():
-            results = Drain(pending, tier, limits, self._idle_work(maintained)).run(threads, self._stopped)
+            drain = Drain(pending, tier, limits, self._idle_work(maintained), self._services.progress.drained)
+            results = drain.run(threads, self._stopped)
         if self._spark_ended():
             raise SparkEndedError()
         return results

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
+
+from humanize import naturalsize
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import StatusChanges, TieringState
+from fluss_tiering.plural import counted
 from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.round.result import TableResult
 
@@ -22,6 +25,10 @@ _LOOK_S: Final = 1.0
 """The time between two looks at the clock while nothing happens."""
 REST_S: Final = 1.0
 """How long a table rests after a round that found nothing new. A freshness of 0 makes it Pending again at once."""
+TELL_S: Final = 10.0
+"""The time between two lines that say how far a drain is."""
+_LONGEST: Final = 3
+"""The number of rounds that such a line names."""
 _MAX_REST_S: Final = 60.0
 """How long a table rests at most after claims that the server refused. It stays Pending, and rests twice as long each
 time."""
@@ -40,6 +47,55 @@ class DrainLimits:
     concurrency: int
     time_budget_s: float | None = None
     follow: bool = False
+
+
+class DrainCount:
+    """Counts the work of a drain since it last had none, for a line that says how far it is.
+
+    Args:
+        tell: Takes the tables that are done, all tables, and what was written and which rounds take longest, in words.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(self, tell: Callable[[int, int, str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._next = clock() + TELL_S
+        self._began: dict[TablePath, float] = {}
+        self._reset()
+
+    def begin(self, path: TablePath) -> None:
+        """Count a round that begins."""
+        self._began[path] = self._clock()
+
+    def end(self, path: TablePath, result: TableResult | None) -> None:
+        """Count a round that has ended, with its result; None if another driver has the table."""
+        del self._began[path]
+        self._done.add(path)
+        if result is not None:
+            self._rows += result.stats.rows
+            self._bytes += result.stats.bytes
+
+    def look(self, pending: Callable[[], Collection[TablePath]]) -> None:
+        """Tell how far the drain is, if it is time to. A drain without work begins to count anew."""
+        if not self._began and not pending():
+            self._reset()
+        if (now := self._clock()) < self._next:
+            return
+        self._next = now + TELL_S
+        left = self._began.keys() | pending()
+        total = len(self._done | left)
+        if self._began and total > 1:
+            self._tell(len(self._done - left), total, self._text(now))
+
+    def _text(self, now: float) -> str:
+        longest = sorted(self._began, key=self._began.__getitem__)[:_LONGEST]
+        rounds = ", ".join(f"{path} {now - self._began[path]:.0f} s" for path in longest)
+        return f"{counted(self._rows, 'row')}, {naturalsize(self._bytes, binary=True)}; longest running: {rounds}"
+
+    def _reset(self) -> None:
+        self._done: set[TablePath] = set()
+        self._rows = self._bytes = 0
 
 
 class IdleWork(Protocol):
@@ -62,6 +118,7 @@ class Drain:
         tier: Runs one round of a table. It returns None if another driver has taken the table.
         limits: How far the drain goes.
         idle_work: What is done while no table is pending and no round runs; None for nothing.
+        tell: Takes how far the drain is, every ten seconds (`DrainCount`).
     """
 
     def __init__(
@@ -70,8 +127,10 @@ class Drain:
         tier: Callable[[TablePath], TableResult | None],
         limits: DrainLimits,
         idle_work: IdleWork | None = None,
+        tell: Callable[[int, int, str], None] = lambda done, total, text: None,
     ) -> None:
         self._idle_work = idle_work
+        self._count = DrainCount(tell)
         self._pending = pending
         self._tier = tier
         self._limits = limits
@@ -102,6 +161,7 @@ class Drain:
                 break
             self._pending.wait(_LOOK_S if over or deadline is None else min(_LOOK_S, deadline - time.monotonic()))
             self._collect()
+            self._count.look(self._pending.longest_waiting)
         return [self._results[path] for path in sorted(self._results)]
 
     def _begin(self, threads: ThreadPoolExecutor) -> None:
@@ -110,6 +170,7 @@ class Drain:
                 return
             if path not in self._running and not self._rests(path):
                 self._pending.discard(path)
+                self._count.begin(path)
                 self._running[path] = future = threads.submit(self._tier, path)
                 future.add_done_callback(lambda _: self._pending.wake())
 
@@ -127,7 +188,9 @@ class Drain:
         for path, future in list(self._running.items()):
             if future.done():
                 del self._running[path]
-                if (result := future.result()) is not None:
+                result = future.result()
+                self._count.end(path, result)
+                if result is not None:
                     self._results[path] = result
                     self._rests_until[path] = time.monotonic() + self._rest_s(result)
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStats
+from fluss_tiering.spark.drain import TELL_S, DrainCount
 from fluss_tiering.spark.round.plan import LogPiece, SnapshotPiece
 from fluss_tiering.spark.round.progress import LogProgress, TerminalProgress, outcome_text
 from fluss_tiering.spark.round.result import TableResult
@@ -108,6 +109,37 @@ def test_the_log_of_a_round_has_a_line_for_each_step():  # E36
         f"{TABLE}: Tiered, nothing new (0.4 s)",
         f"{TABLE}: Failed",  # The command lists the errors of all tables at its end.
     ]
+
+
+def test_a_drain_of_many_tables_tells_how_far_it_is():
+    lines: list[str] = []
+    now = [0.0]
+    log = LogProgress(lines.append)
+    count = DrainCount(log.drained, clock=lambda: now[0])
+    paths = [TablePath("shop", f"t{number}") for number in range(5)]
+    for path in paths[:2]:
+        count.begin(path)
+        now[0] += 1
+    count.end(paths[0], replace(result(TieringState.TIERED), path=paths[0]))
+    count.look(lambda: paths[2:])
+    assert lines == [], "a line every ten seconds is enough"
+    now[0] = TELL_S
+    count.look(lambda: paths[2:])
+    told = "1,000,000 rows, 3.0 GiB; longest running: shop.t1 9 s"
+    assert lines == [f"1 of 5 tables done, {told}"]
+
+    count.end(paths[1], None)
+    count.look(list)
+    count.begin(paths[0])
+    now[0] += TELL_S
+    count.look(lambda: paths[1:2])
+    assert lines[1:] == ["0 of 2 tables done, 0 rows, 0 Bytes; longest running: shop.t0 10 s"], "it had been idle"
+
+    terminal = Console(file=StringIO(), force_terminal=True, width=160, color_system=None)
+    with TerminalProgress(NO_SPARK, terminal) as progress:
+        progress.drained(1, 5, told)
+    shown = cast("StringIO", terminal.file).getvalue()
+    assert re.search(rf"all tables +.* 1/5 +{told}", shown)
 
 
 def test_a_command_that_goes_on_for_months_tells_the_reason_of_a_failure_at_once():

@@ -22,6 +22,8 @@ from fluss_tiering.spark.round.plan import LogPiece, Piece, SnapshotPiece
 from fluss_tiering.spark.round.result import TableResult
 
 _POLL_S: Final = 0.5
+_MAX_BARS: Final = 20
+"""With more tables than these, the bar of a table goes away when its round has ended."""
 
 logger = logging.getLogger("fluss_tiering")
 
@@ -49,6 +51,10 @@ class Progress(Protocol):
 
     def note(self, path: TablePath, what: str) -> None:
         """Hear what was done with the table beside its rounds, in one line."""
+        ...
+
+    def drained(self, done: int, total: int, text: str) -> None:
+        """Hear how far a drain of several tables is: the tables that are done, all tables, and more in words."""
         ...
 
 
@@ -88,6 +94,10 @@ class LogProgress(Closing):
         """Write the line."""
         self._write(f"{path}: {what}")
 
+    def drained(self, done: int, total: int, text: str) -> None:
+        """Write how far the drain is."""
+        self._write(f"{done:,} of {total:,} tables done, {text}")
+
 
 class TerminalProgress(Closing):
     """Shows a bar for each table, which grows as Spark's tasks end.
@@ -113,6 +123,7 @@ class TerminalProgress(Closing):
             console=console,
         )
         self._tasks: dict[TablePath, TaskID] = {}
+        self._all: TaskID | None = None
         self._groups: dict[TablePath, str] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -133,7 +144,7 @@ class TerminalProgress(Closing):
         """Show the step next to the table's bar."""
         with self._lock:
             self._groups.pop(path, None)
-        self._bars.update(self._task(path), description=what)
+        self._bars.update(self._task(path), description=what, visible=True)
 
     def stage(self, path: TablePath, group: str, tasks: int, pieces: Sequence[Piece]) -> None:
         """Set the length of the table's bar."""
@@ -152,6 +163,15 @@ class TerminalProgress(Closing):
         if not result.failed:
             self._bars.update(task, completed=total)
         self._bars.stop_task(task)
+        if len(self._tasks) > _MAX_BARS:
+            # Rich shows as many bars as fit, the first ones: those of running rounds come later.
+            self._bars.update(task, visible=False)
+
+    def drained(self, done: int, total: int, text: str) -> None:
+        """Show how far the drain is in a bar of its own."""
+        if self._all is None:
+            self._all = self._bars.add_task("", table="all tables")
+        self._bars.update(self._all, completed=done, total=total, description=text)
 
     def note(self, path: TablePath, what: str) -> None:
         """Print the line above the bars."""
