@@ -68,7 +68,7 @@ class Lake:
         return TableInfo(1, TablePath("db", "t"), 1, descriptor, 0, catalog)
 
     def open(self) -> IcebergTable:
-        return IcebergCatalogs(self.spark).open_table(self.table)
+        return IcebergCatalogs(self.spark).find_table(self.table) or IcebergCatalogs(self.spark).open_table(self.table)
 
     def batch(self, rows: Iterable[Row]) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(columns_of(self.columns)))

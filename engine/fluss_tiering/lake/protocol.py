@@ -451,7 +451,7 @@ class LakeCatalog(Protocol):
         ...
 
     def open_table(self, table: TableInfo) -> LakeTable:
-        """Return the lake table of a table. If there is none, it is created with Fluss's layout.
+        """Create the lake table of a table with Fluss's layout, and return it; the one that is there if there is one.
 
         Raises:
             FlussTieringError: LAKE_TABLE_MISMATCH if a lake table with another layout exists; STORAGE if the lake

@@ -161,7 +161,7 @@ def test_a_load_that_cannot_succeed_is_not_waited_for(spark, catalogs, keyed):
     empty(path_of(location))
     before = time.monotonic()
     with pytest.raises(FlussTieringError) as raised:
-        catalogs.open_table(keyed)
+        catalogs.find_table(keyed)
     assert raised.value.message.startswith(f"metadata file damaged: {location}: ")
     assert time.monotonic() - before < 30
     while loads(spark):

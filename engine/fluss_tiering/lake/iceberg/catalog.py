@@ -68,15 +68,12 @@ class IcebergCatalogs:
         self._lock = threading.Lock()
 
     def open_table(self, table: TableInfo) -> IcebergTable:
-        """Return the lake table of a table, and create it if there is none.
+        """Create the lake table of a table and return it; that which is there if somebody has created it.
 
         Raises:
             FlussTieringError: LAKE_TABLE_MISMATCH if a lake table with another layout exists; INVALID_TABLE if the
                 table cannot be tiered to Iceberg; STORAGE if the lake cannot be reached.
         """
-        found = self.find_table(table)
-        if found is not None:
-            return found
         catalog = self._catalog(table.lake_catalog_properties)
         with lake_errors(f"open the lake table {table.lake_path}"):
             handle = self._create(catalog, table)
@@ -91,11 +88,8 @@ class IcebergCatalogs:
         """
         self._catalog(table.lake_catalog_properties)
         with lake_errors(f"open the lake table {table.lake_path}"):
-            try:
-                handle = self._load(table)
-            except Py4JJavaError as error:
-                if not is_iceberg(error, "NoSuchTableException"):
-                    raise
+            handle = self._load(table)
+            if handle is None:
                 self._require_no_former_name(table)
                 return None
         return self._opened(table, handle)
@@ -105,7 +99,10 @@ class IcebergCatalogs:
         if not may_tell_of_metadata(failure):
             return failure
         try:
-            found = unreadable_metadata(self._load(table), failure, partial(procedure_call, table))
+            handle = self._load(table)
+            if handle is None:
+                return failure
+            found = unreadable_metadata(handle, failure, partial(procedure_call, table))
         except (FlussTieringError, *JAVA_ERRORS) as error:
             found = error if isinstance(error, FlussTieringError) and error.code is ErrorCode.CORRUPT_DATA else None
         return failure if found is None else found
@@ -139,7 +136,7 @@ class IcebergCatalogs:
                 f"tables have, by the property name={FORMER_CATALOG_NAME} of the server's lake catalog",
             )
 
-    def _load(self, table: TableInfo) -> JavaTable:
+    def _load(self, table: TableInfo) -> JavaTable | None:
         catalog = self._catalog(table.lake_catalog_properties)
         return call(self._library(), "load", catalog, str(table.lake_path))
 

@@ -13,15 +13,27 @@ import org.apache.iceberg.catalog.Catalog;
 import org.apache.iceberg.catalog.Namespace;
 import org.apache.iceberg.catalog.SupportsNamespaces;
 import org.apache.iceberg.catalog.TableIdentifier;
+import org.apache.iceberg.exceptions.NoSuchTableException;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 
 /** What Python asks of a lake catalog. The jar is loaded below Iceberg's classes, and this class is made first. */
 public final class Library {
 
-    /** Return a table of a catalog. */
+    /**
+     * Return a table of a catalog; null if there is none. An exception would cost Python a dozen calls, each of which
+     * looks for classes in all of Spark's jars.
+     */
     public LakeTable load(Catalog catalog, String identifier) {
-        return new LakeTable(Loading.load(catalog, TableIdentifier.parse(identifier)));
+        try {
+            return new LakeTable(Loading.load(catalog, TableIdentifier.parse(identifier)));
+        } catch (NoSuchTableException error) {
+            // A table of Hive that is none of Iceberg's has an exception of its own below this one.
+            if (error.getClass() != NoSuchTableException.class) {
+                throw error;
+            }
+            return null;
+        }
     }
 
     /** Return a table of a catalog as it is now, with credentials that the catalog vends now. */
