@@ -204,6 +204,8 @@ constraints: $(INSTALLED) ## Pin the newest versions that fit
 requirements: $(INSTALLED) ## Pin what releases install, with hashes, in the versions of constraints.txt
 	@cp constraints.txt requirements/server.txt
 	@$(PIN) --generate-hashes --annotation-style line --extra server --extra postgres engine/pyproject.toml --output-file requirements/server.txt
+	@cp constraints.txt requirements/spark.txt
+	@$(PIN) --generate-hashes --annotation-style line --extra spark --no-emit-package pyspark --no-emit-package py4j engine/pyproject.toml --output-file requirements/spark.txt
 	@cp constraints.txt requirements/all.txt
 	@$(PIN) --generate-hashes --annotation-style line --all-extras pyproject.toml engine/pyproject.toml --output-file requirements/all.txt
 

@@ -33,7 +33,8 @@ class Way:
         to_arguments: Returns the arguments of the operator for a request. It has no side effects.
         package: The address of the folder that `fluss-tiering package --to` has filled. (templated)
         spark_version: The version of Spark there, as "3.5".
-        conf: Settings of Spark that are added to those of the application, or replace them. (templated)
+        conf: Settings of Spark that are added to those of the application, or replace them. `spark.jars.packages` is
+            added to, or, if it is empty, leaves all packages out, for an image that has Iceberg. (templated)
         arguments: The other arguments of the operator. A dict is merged with that of the request, a list goes before
             it, and `packages`, `py_files` and `sparkSubmitParameters` are added to it. (templated) Beside `partial`,
             tasks whose output they take must be set upstream by hand.

@@ -21,6 +21,7 @@ WAYS: dict[str, Way] = {
     "spark_kubernetes": ways.spark_kubernetes(
         "local:///opt/fluss-tiering",
         "4.1",
+        {"spark.jars.packages": ""},  # docs/deploy/Containerfile.spark has them
         namespace="spark",
         image="registry.example.com/spark-fluss:1",
         template_spec={

@@ -86,8 +86,10 @@ class WaySubmit:
         request = submit.submit_request(application, arguments, package=way.package, version=way.spark_version)
         # A template may render to a number.
         conf = {"spark.log.level": "WARN", **request.conf, **{key: str(value) for key, value in way.conf.items()}}
-        more = conf.pop(_PACKAGES, "")
-        return replace(request, conf=conf, packages=(*request.packages, *filter(None, more.split(","))))
+        more = conf.pop(_PACKAGES, None)
+        # An image has them if the user leaves the setting empty.
+        packages = () if more == "" else (*request.packages, *filter(None, (more or "").split(",")))
+        return replace(request, conf=conf, packages=packages)
 
     def _make(self, request: SubmitRequest) -> BaseOperator:
         operator = self._way.operator

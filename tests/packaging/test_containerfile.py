@@ -1,4 +1,4 @@
-"""The container file, as far as it can be judged without a container engine. `test_sandbox.py` tries its sandbox."""
+"""The container files, as far as they can be judged without a container engine. `test_sandbox.py` tries the sandbox."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import NamedTuple
 
 import pytest
 
+from fluss_tiering.spark.versions import spark_version
+
 ROOT = Path(__file__).parents[2]
-KNOWN = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "RUN", "USER", "VOLUME"}
-MADE = {"dist/fluss_tiering-*.whl"}
-"""What `make dist` makes."""
+DEPLOY = ROOT / "docs" / "deploy"
+KNOWN = {"ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "RUN", "USER", "VOLUME", "WORKDIR"}
+MADE = {"dist/fluss_tiering-*.whl", ".cache/jars/iceberg-spark-runtime-*.jar"}
+"""What `make setup dist` makes."""
 
 
 class Instruction(NamedTuple):
@@ -20,46 +23,52 @@ class Instruction(NamedTuple):
     text: str
 
 
-@pytest.fixture(scope="module")
-def instructions() -> list[Instruction]:
-    """The instructions of the file, each on a line."""
-    lines = (ROOT / "docs" / "deploy" / "Containerfile").read_text().splitlines()
+def instructions_of(name: str) -> list[Instruction]:
+    """The instructions of a file, each on a line."""
+    lines = (DEPLOY / name).read_text().splitlines()
     text = "\n".join(line for line in lines if not line.startswith("#")).replace("\\\n", " ")
     found = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
     return [Instruction(name, " ".join(rest.split())) for name, rest in found]
 
 
-@pytest.fixture(scope="module")
-def image(instructions) -> dict[str, list[str]]:
+def last_stage(instructions: list[Instruction]) -> dict[str, list[str]]:
     """The instructions of the last stage, which is the image, by their names."""
     start = max(number for number, each in enumerate(instructions) if each.name == "FROM")
     return {name: [each.text for each in instructions[start:] if each.name == name] for name in KNOWN}
 
 
-def test_instructions_are_known(instructions):
-    assert {each.name for each in instructions} == KNOWN
+@pytest.fixture(scope="module")
+def image() -> dict[str, list[str]]:
+    return last_stage(instructions_of("Containerfile"))
 
 
-def test_what_is_copied_is_in_the_repository(instructions):
+@pytest.mark.parametrize(
+    ("file", "requirements", "user"),
+    [("Containerfile", "server.txt", "10001"), ("Containerfile.spark", "spark.txt", "185")],
+)
+def test_an_image_is_made_of_what_is_there_by_a_user_who_is_not_root(file, requirements, user):
+    instructions = instructions_of(file)
+    assert {each.name for each in instructions} <= KNOWN
     sources = [source for each in instructions if each.name == "COPY" for source in each.text.split()[:-1]]
     from_clone = {source for source in sources if not source.startswith(("-", "/"))} - MADE
-    assert from_clone == {"requirements/server.txt"}
+    assert from_clone == {f"requirements/{requirements}"}
     assert all((ROOT / source).exists() for source in from_clone)
-
-
-def test_pip_installs_nothing_without_a_hash(instructions):
     commands = [each for line in instructions if line.name == "RUN" for each in line.text.split("&&")]
     installs = [each for each in commands if " install " in each and "pip" in each]
     assert len(installs) == 2
     # The second one has no index to take anything from.
     assert all("--require-hashes" in each or {"--no-index", "--no-deps"} <= set(each.split()) for each in installs)
-
-
-def test_the_image_is_not_roots(image):
-    (user,) = image["USER"]
-    assert user.isdigit()
-    assert int(user) > 0
+    image = last_stage(instructions)
+    # A number, so that Kubernetes sees that it is not root.
+    assert image["USER"] == [user]
     assert f"--uid {user} " in image["RUN"][0]
+
+
+def test_spark_is_of_the_version_whose_iceberg_is_fetched():
+    (base,) = re.findall(
+        r"^ARG SPARK=\S+/spark:(\d+\.\d+)\.", (DEPLOY / "Containerfile.spark").read_text(), re.MULTILINE
+    )
+    assert base == spark_version()
 
 
 def test_all_that_the_server_writes_is_in_the_volume(image):

@@ -14,7 +14,7 @@ from pins import read_pins
 ROOT = Path(__file__).parents[2]
 OWN = {"fluss-tiering", "airflow-provider-fluss"}
 ENGINE, PROVIDER = ROOT / "engine" / "pyproject.toml", ROOT / "pyproject.toml"
-FILES = ["all.txt", "server.txt"]
+FILES = ["all.txt", "server.txt", "spark.txt"]
 
 
 def required(project: Path, *extras: str) -> set[str]:
@@ -41,6 +41,7 @@ def test_each_pin_of_a_release_has_hashes(file):
     ("file", "wanted"),
     [
         ("server.txt", required(ENGINE, "rows", "server", "postgres")),
+        ("spark.txt", required(ENGINE, "rows", "spark") - {"pyspark"}),
         ("all.txt", required(ENGINE) | required(PROVIDER)),
     ],
 )

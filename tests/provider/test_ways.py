@@ -24,14 +24,14 @@ from airflow_provider_fluss.links import SparkUiLink
 from airflow_provider_fluss.operators.maintenance import FlussVerifyOperator
 from airflow_provider_fluss.operators.round import FlussTieringOperator
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
-from airflow_provider_fluss.operators.way_submit import merge
+from airflow_provider_fluss.operators.way_submit import WaySubmit, merge
 from airflow_provider_fluss.ways import Way
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.submit_request import SubmitRequest
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.options import TierOptions, parse_arguments
-from fluss_tiering.spark.submit import spark_version, write_package
+from fluss_tiering.spark.submit import APPLICATION, spark_version, write_package
 
 Does = Callable[["Platform"], object]
 
@@ -340,6 +340,12 @@ def test_texts_that_hold_several_values_are_added_to():
         (ways.spark_submit("s3://code", "3.5", py_files=None), "py_files", None),
     ):
         assert merge(way.to_arguments(request), way.arguments)[name] == expected
+
+
+def test_packages_are_added_to_and_an_empty_text_leaves_all_out():
+    for given, expected in (("a:b:1", 2), ("", 0)):
+        way = replace(by_platform(), conf={"spark.jars.packages": given})
+        assert len(WaySubmit(way, Mock())._request(APPLICATION, ()).packages) == expected
 
 
 def test_a_dag_with_a_wrong_way_is_refused():

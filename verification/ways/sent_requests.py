@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import boto3
+import jsonschema
 from airflow.providers.cncf.kubernetes.operators.custom_object_launcher import CustomObjectLauncher
 from airflow.sdk import BaseOperator
 from google.cloud.dataproc_v1 import Batch
@@ -25,7 +26,10 @@ from moto import mock_aws
 from airflow_provider_fluss import FlussTieringOperator
 from fluss_tiering.spark.submit import APPLICATION
 
-DAGS: Final = Path(__file__).resolve().parents[2] / "dags" / "example_fluss_submit.py"
+ROOT: Final = Path(__file__).resolve().parents[2]
+DAGS: Final = ROOT / "dags" / "example_fluss_submit.py"
+SPARK_APPLICATION: Final = ROOT / "tests" / "packaging" / "crds" / "SparkApplication.json"
+"""The schema of what the operator of Spark on Kubernetes takes."""
 
 
 def _options(conf: dict[str, str], py_files: list[str], environment: dict[str, str] | None = None) -> list[str]:
@@ -39,7 +43,9 @@ def _spark_submit(operator: Any) -> list[str]:
 
 
 def _spark_kubernetes(operator: Any) -> list[str]:
-    spec = CustomObjectLauncher("tier", "spark", None, None, operator.template_body).body["spec"]
+    body = CustomObjectLauncher("tier", "spark", None, None, operator.template_body).body
+    jsonschema.validate(body, json.loads(SPARK_APPLICATION.read_text()))
+    spec = body["spec"]
     assert (spec["driver"]["cores"], spec["executor"]["instances"]) == (1, 2)
     environment = {each["name"]: each["value"] for each in spec["driver"]["env"]}
     options = _options(spec["sparkConf"], spec["deps"]["pyFiles"], environment)
