@@ -127,10 +127,10 @@ test-ways: setup ## A round by what the real operator of each way to submit send
 
 # Go builds helm, which takes some minutes the first time.
 DEPLOY := $(CURDIR)/.cache/deploy
-test-deploy: $(INSTALLED) ## The Helm chart, rendered and checked against Kubernetes' schemas (needs Go and the network)
+test-deploy: setup ## The Helm chart against Kubernetes' schemas, and Spark's pods as processes (needs Go and the network)
 	@test -x $(DEPLOY)/bin/helm || GOBIN=$(DEPLOY)/bin go install helm.sh/helm/v3/cmd/helm@v3.19.0
 	@test -d $(DEPLOY)/python || $(BIN)/uv pip install --quiet --target $(DEPLOY)/python kubernetes-validate==1.37.0
-	@PATH="$(DEPLOY)/bin:$(PATH)" PYTHONPATH=$(DEPLOY)/python $(BIN)/pytest tests/packaging/test_chart.py $(ARGS)
+	@PATH="$(DEPLOY)/bin:$(PATH)" PYTHONPATH=$(DEPLOY)/python $(BIN)/pytest tests/packaging/test_chart.py verification/spark_on_kubernetes $(ARGS)
 
 # Not the tests of what only newer versions can do: bloom filters, a source of Spark, words of Typer.
 LOWEST := $(VENV)/lowest

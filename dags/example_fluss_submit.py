@@ -27,8 +27,14 @@ WAYS: dict[str, Way] = {
         template_spec={
             "spark": {
                 "spec": {
-                    "sparkVersion": "4.1.0",
-                    "driver": {"cores": 1, "memory": "2g", "serviceAccount": "spark"},
+                    "sparkVersion": "4.1.2",
+                    "driver": {
+                        "cores": 1,
+                        "memory": "2g",
+                        "serviceAccount": "spark",
+                        # With driver_token_file in the extra of the connection.
+                        "secrets": [{"name": "fluss-tiering", "path": "/etc/fluss-tiering", "secretType": "Generic"}],
+                    },
                     "executor": {"instances": 2, "cores": 1, "memory": "2g"},
                 }
             }
