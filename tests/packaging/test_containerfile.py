@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
+from fluss_tiering.server.settings.server_settings import load_settings, unknown_variables
 from fluss_tiering.spark.versions import spark_version
 
 ROOT = Path(__file__).parents[2]
@@ -86,3 +88,18 @@ def test_the_health_check_and_the_command_exist(image):
     assert json.loads(image["ENTRYPOINT"][0]) == [program] == ["fluss-tiering"]
     assert f"\n## {command}\n" in reference
     assert f"\n## {json.loads(image['CMD'][0])[0]}\n" in reference
+
+
+def test_servers_of_the_compose_file_start_and_are_open_to_this_machine_only(monkeypatch):
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    servers = {name: each for name, each in services.items() if "build" in each}
+    assert servers.keys() == {"tiering", "tiering-1", "tiering-2"}
+    for name, server in servers.items():
+        given = {key: value for key, value in server["environment"].items() if value is not None}
+        assert not unknown_variables(server["environment"])
+        with monkeypatch.context() as patched:
+            for each in given.items():
+                patched.setenv(*each)
+            # As the image starts it.
+            assert bool(load_settings(host="0.0.0.0").store_url) == (name != "tiering")
+    assert all(port.startswith("127.0.0.1:") for each in services.values() for port in each.get("ports", []))

@@ -164,7 +164,7 @@ def test_rounds_run_in_pods_and_outlive_an_executor(shop: Shop, client: TieringC
         shop.ended(1)
         assert shop.lake_rows("orders") == shop.lake_rows("events") == sorted(first.items())
 
-        changed = dict.fromkeys(range(0, 20000, 3), "changed")
+        changed = dict.fromkeys(range(0, 20_000, 3), "changed")
         put(client, orders, changed)
         delete(client, orders, range(1, 20_000, 3))
         put(client, events, changed)
