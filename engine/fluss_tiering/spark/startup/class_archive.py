@@ -7,7 +7,10 @@ without it.
 
 from __future__ import annotations
 
+import logging
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +19,23 @@ from typing import Final
 from pyspark import SparkContext
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.spark.startup.jvm import ARCHIVE_VARIABLE, OPTIONS_KEY, driver_jvm_conf, spark_conf_folder
+from fluss_tiering.spark.startup.jvm import (
+    ARCHIVE_VARIABLE,
+    OPTIONS_KEY,
+    archive_of,
+    driver_jvm_conf,
+    spark_conf_folder,
+)
 from fluss_tiering.spark.startup.session import own_session
 from fluss_tiering.spark.startup.workers import warm_up
 
 _MASTER: Final = "local[2]"
 _END_SECONDS: Final = 300.0
+_MAKE: Final = (
+    "import sys; from pathlib import Path; from fluss_tiering.spark.startup.class_archive import make_class_archive; "
+    "make_class_archive(Path(sys.argv[1]))"
+)
+logger = logging.getLogger(__name__)
 
 
 def make_class_archive(file: Path, starting: Callable[[], object] = lambda: None) -> int:
@@ -65,6 +79,25 @@ def make_class_archive(file: Path, starting: Callable[[], object] = lambda: None
             )
         made.replace(file)
     return file.stat().st_size
+
+
+def make_missing_archive(starting: Callable[[Path], object]) -> None:
+    """Make the archive of this Spark and this Java, if the environment names a folder for archives that has none.
+
+    A failure is logged: archives only make the next starts faster.
+
+    Args:
+        starting: Is called with the file before it is made, which takes half a minute.
+    """
+    value = os.environ.get(ARCHIVE_VARIABLE, "")
+    if not value or not Path(value).is_dir() or (file := archive_of(value)).is_file() or not driver_jvm_conf():
+        return
+    starting(file)
+    # This process has a JVM already, whose options are others.
+    ended = subprocess.run([sys.executable, "-c", _MAKE, str(file)], capture_output=True, text=True, check=False)
+    if ended.returncode != 0:
+        why = (ended.stderr.strip().splitlines() or ["no message"])[-1]
+        logger.warning("there is no class archive in %s, so starts stay slow: %s", value, why)
 
 
 def _check_file(file: Path) -> None:
