@@ -79,6 +79,8 @@ class ApiServer:
             raise
         metadata = made["metadata"]
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+        if resource == "pods":
+            made["status"] = {"phase": "Pending"}
         self.change(resource, made, "ADDED")
         if resource == "pods":
             self._node.start(self, made)

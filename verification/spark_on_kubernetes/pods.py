@@ -24,15 +24,23 @@ class Pods:
     Args:
         folder: For the volumes and the logs of the pods.
         image: What is here in the place of each path of the image.
+        environment: The environment of the image.
         secrets: The content of the secrets, by their names and keys.
 
     Attributes:
         processes: The processes of the pods, by the names of the pods.
     """
 
-    def __init__(self, folder: Path, image: Mapping[str, Path], secrets: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        image: Mapping[str, Path],
+        environment: Mapping[str, str],
+        secrets: Mapping[str, Mapping[str, str]],
+    ) -> None:
         self._folder = folder
         self._image = image
+        self._environment = environment
         self._secrets = secrets
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -62,7 +70,7 @@ class Pods:
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 _entry_point(arguments, environment, self._image["/opt/spark"]),
-                env={**os.environ, **environment},
+                env={**self._environment, **environment},
                 cwd=folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,

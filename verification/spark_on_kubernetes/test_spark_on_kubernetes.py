@@ -73,6 +73,7 @@ class Shop:
         self.pods = Pods(
             folder / "pods",
             image={"/opt/spark": SPARK_HOME, "/opt/fluss-tiering": folder / "package"},
+            environment={**os.environ, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": str(PYTHON)},
             secrets={"fluss-tiering": {"token": driver.read_text(), "ca.pem": self.authority.cert.read_text()}},
         )
         self.api = ApiServer(check, self.pods)
@@ -93,7 +94,7 @@ class Shop:
         settings = [text for each in conf.items() for text in ("--conf", "=".join(each))]
         events = [each.replace("orders", "events") for each in arguments[-1:]]
         command = [str(SPARK_HOME / "bin" / program), *settings, *arguments, *events]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
     def ended(self, run: int) -> str:
@@ -122,17 +123,10 @@ def is_driver(pod: Object) -> bool:
     return pod["metadata"]["labels"]["spark-role"] == "driver"
 
 
-def environment() -> dict[str, str]:
-    """As in the image, whose Python has the engine."""
-    return {**os.environ, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": str(PYTHON)}
-
-
 @pytest.fixture
 @needs("system")
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+def shop(tmp_path: Path) -> Iterator[Shop]:
     shop = Shop(tmp_path)
-    for name, value in environment().items():
-        monkeypatch.setenv(name, value)
     shop.server.start()
     yield shop
     for name in shop.pods.processes:
