@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -177,3 +178,13 @@ def _imported(tree: ast.AST) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.partition(".")[0])
     return names
+
+
+@pytest.mark.system
+def test_a_driver_whose_python_lacks_modules_says_so_in_a_line():
+    application = Path(fluss_tiering.__file__).parent / "spark" / "application.py"
+    refused = subprocess.run([sys.executable, "-S", application], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert re.fullmatch(
+        r"error: the driver's Python \S+ is 3[\d.]+ and lacks fluss_tiering, grpc, .*\n", refused.stderr
+    )

@@ -14,7 +14,25 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Final
+
+if __name__ == "__main__" and (
+    (
+        lacking := [
+            each for each in ("fluss_tiering", "grpc", "numba", "pyarrow", "pyiceberg") if find_spec(each) is None
+        ]
+    )
+    or sys.version_info < (3, 11)
+):
+    # The imports below would end with a traceback.
+    lacks = f" and lacks {', '.join(lacking)}" if lacking else ""
+    sys.stderr.write(
+        f"error: the driver's Python {sys.executable} is {sys.version.split()[0]}{lacks}: expected 3.11 or later with "
+        "what fluss-tiering[spark] requires, named by spark.pyspark.python, and fluss-tiering itself installed or in "
+        "--py-files\n"
+    )
+    sys.exit(2)
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession

@@ -89,6 +89,13 @@ REFUSED = JavaException("java.net.ConnectException", "Connection refused\n\tat j
             "Spark has no JDBC driver for the lake catalog: SQLException: No suitable driver found for jdbc:x",
         ),
         (
+            JavaException("E", "x", JavaException("java.lang.ClassNotFoundException", "org.apache.iceberg.X")),
+            (
+                "Spark lacks a jar of the lake: name its package in spark.jars.packages, or add it to Spark's image: "
+                "ClassNotFoundException: org.apache.iceberg.X (E: x)"
+            ),
+        ),
+        (
             JavaException("org.postgresql.util.PSQLException", "FATAL", state="28P01"),
             "the lake refused the credentials given: PSQLException: FATAL",
         ),

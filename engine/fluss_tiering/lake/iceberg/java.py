@@ -76,10 +76,15 @@ _WORDS_NO_GC: Final = (
 _NO_GC: Final = "GC is disabled"
 """What Iceberg says of an expiry or a removal of orphan files in such a table."""
 _WORDS_NO_DRIVER: Final = "Spark has no JDBC driver for the lake catalog"
+_NO_CLASS: Final = frozenset({"ClassNotFoundException", "NoClassDefFoundError"})
+_WORDS_NO_CLASS: Final = (
+    "Spark lacks a jar of the lake: name its package in spark.jars.packages, or add it to Spark's image"
+)
 _ALL_WORDS: Final = (
     _WORDS_REFUSED,
     _WORDS_UNREACHABLE,
     _WORDS_NO_DRIVER,
+    _WORDS_NO_CLASS,
     _WORDS_FORBIDDEN,
     _WORDS_NO_GC,
     *_SQLITE.values(),
@@ -152,6 +157,8 @@ def _usual_cause(exception: JavaObject) -> str | None:
     state = _sql_state(exception)
     if message.startswith("No suitable driver"):
         return _WORDS_NO_DRIVER
+    if name in _NO_CLASS:
+        return _WORDS_NO_CLASS
     if name in _REFUSED or state.startswith(_SQL_REFUSED):
         # "credentials: …" would be masked as a secret.
         return _WORDS_REFUSED
