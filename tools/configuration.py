@@ -35,8 +35,10 @@ them: `500ms`, `30s`, `10min`, `6h`, `3d`; `64kb`, `10mb`.
 ## Server
 
 Set a key with `fluss-tiering serve -D KEY=VALUE`, or with an environment variable: `FLUSS_TIERING_` and the key in
-capitals with underscores. For example, `kv.snapshot.interval` is `FLUSS_TIERING_KV_SNAPSHOT_INTERVAL`. The command line
-wins over the environment. Keys in bold are Fluss's own.
+capitals with underscores. For example, `kv.snapshot.interval` is `FLUSS_TIERING_KV_SNAPSHOT_INTERVAL`. A secret may
+stand in a file with the name of the variable, in the folder that `FLUSS_TIERING_SECRETS_DIR` names. Mounted secrets of
+Kubernetes and credentials of systemd are such files. They are read at the start. The command line wins over the
+environment, and the environment over files. Keys in bold are Fluss's own.
 """
 _CLIENTS = """
 ## Clients

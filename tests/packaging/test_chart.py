@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -29,6 +30,11 @@ SETTINGS = configuration.page().partition("\n## Clients\n")[0]
 OF_THE_CHART = {"host", "port", "metrics-enabled", "metrics-port", "advertised-address", "data.dir"}
 """Settings that the chart makes itself, beside files."""
 SECRET = {"fluss-password", "store-url"}
+SECRETS = {
+    "FLUSS_TIERING_FLUSS_PASSWORD": "x",
+    "FLUSS_TIERING_LAKE_CATALOG": '{"type": "rest"}',
+    "FLUSS_TIERING_STORE_URL": "postgresql://tiering:x@db/tiering",
+}
 KINDS = {
     "Boolean": {"type": "boolean"},
     "Duration": {"$ref": "#/$defs/duration"},
@@ -99,24 +105,27 @@ def test_kubernetes_takes_what_is_rendered(render, variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda path: path.stem)
-def test_a_server_starts_with_what_is_rendered(render, variant, monkeypatch):
+def test_a_server_starts_with_what_is_rendered(render, variant, monkeypatch, tmp_path):
     found = objects(render(variant))
     pod = found["StatefulSet"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    secret = {"STORE_URL": "postgresql://tiering:x@db/tiering", "LAKE_CATALOG": '{"type": "rest"}'}
     environment = dict(found["ConfigMap"]["data"])
     for each in container["env"]:
-        value = secret.get(each["name"].removeprefix("FLUSS_TIERING_"), "x")
-        environment[each["name"]] = each.get("value", value).replace("$(POD_NAME)", "fluss-tiering-0")
+        environment[each["name"]] = each.get("value", "x").replace("$(POD_NAME)", "fluss-tiering-0")
+    secrets = {each["name"]: each["projected"]["sources"] for each in pod["volumes"] if "projected" in each}
+    paths = {each["items"][0]["path"] for source in secrets.get("settings", ()) for each in source.values()}
+    for path in paths:
+        (tmp_path / path).write_text(SECRETS[path])
     for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name, str(tmp_path) if name == "FLUSS_TIERING_SECRETS_DIR" else value)
     settings = load_settings()
-    assert not unknown_variables(environment)
+    assert not unknown_variables(os.environ)
+    assert {f"FLUSS_TIERING_{name.upper()}" for name in settings.model_fields_set} >= paths
     assert settings.host == "0.0.0.0"
     assert settings.advertised_address == "fluss-tiering-0.fluss-tiering.shop.svc.cluster.local:9133"
     mounts = [each["mountPath"] for each in container["volumeMounts"]]
     files = [value for name, value in environment.items() if name.endswith(("_FILE", "_DIR", "_CA"))]
-    assert all(any(file.startswith(f"{mount}/") for mount in mounts) for file in files)
+    assert all(any(f"{file}/".startswith(f"{mount}/") for mount in mounts) for file in files)
     claims = [each["metadata"] for each in found["StatefulSet"]["spec"].get("volumeClaimTemplates", [])]
     volumes = {each["name"] for each in [*pod["volumes"], *claims]}
     assert volumes == {each["name"] for each in container["volumeMounts"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -184,10 +185,30 @@ def test_wrong_lake_options_name_the_option(option: str, value: str) -> None:
     assert value in refused.value.message
 
 
+def test_files_set_what_the_environment_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUSS_TIERING_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setenv("FLUSS_TIERING_PORT", "4000")
+    (tmp_path / "FLUSS_TIERING_PORT").write_text("5000")
+    (tmp_path / "FLUSS_TIERING_STORE_URL").write_text("postgresql://a:secret@db/tiering\n")
+    (tmp_path / "tokens.json").write_text("{}")
+    settings = load_settings()
+    assert settings.port == 4000
+    assert settings.store_url is not None
+    assert settings.store_url.get_secret_value().endswith("@db/tiering")
+    (tmp_path / "FLUSS_TIERING_STORE_URI").write_text("x")
+    assert unknown_variables(os.environ) == {"FLUSS_TIERING_STORE_URI": "FLUSS_TIERING_STORE_URL"}
+    (tmp_path / "FLUSS_TIERING_LAKE_CATALOG").write_bytes(b"\xff")
+    with pytest.raises(FlussTieringError, match=r"FLUSS_TIERING_LAKE_CATALOG cannot be read: .*codec"):
+        load_settings()
+    monkeypatch.setenv("FLUSS_TIERING_SECRETS_DIR", str(tmp_path / "tokens.json"))
+    with pytest.raises(FlussTieringError, match=r"is no folder: expected one with files"):
+        load_settings()
+
+
 def test_variables_that_are_no_settings_are_named():
     environment = ["FLUSS_TIERING_KV_SNAPSHOT_NUM_RETAIN", "FLUSS_TIERING_PORT", "fluss_tiering_host", "PATH"]
     others = ["FLUSS_TIERING_SERVER", "FLUSS_TIERING_SPARK_JARS", "FLUSS_TIERING_SOMETHING_ALTOGETHER_ELSE"]
-    assert unknown_variables([*environment, *others]) == {
+    assert unknown_variables(dict.fromkeys([*environment, *others], "")) == {
         "FLUSS_TIERING_KV_SNAPSHOT_NUM_RETAIN": "FLUSS_TIERING_KV_SNAPSHOT_NUM_RETAINED",
         "FLUSS_TIERING_SOMETHING_ALTOGETHER_ELSE": None,
     }

@@ -294,7 +294,9 @@ def run(settings: ServerSettings) -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     raise_descriptor_limit()
     for name, meant in unknown_variables(os.environ).items():
-        logger.warning("environment variable is not a setting and has no effect", variable=name, perhaps_meant=meant)
+        logger.warning(
+            "environment variable or file is not a setting and has no effect", variable=name, perhaps_meant=meant
+        )
     os.umask(PRIVATE_UMASK)
     asyncio.run(_run(settings))
 

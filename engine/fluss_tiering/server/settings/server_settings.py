@@ -1,12 +1,14 @@
 """The settings of the server, from options of the command or from environment variables.
 
-The environment variable of a setting is `FLUSS_TIERING_` and the name of the setting. Users give durations with a unit;
-the fields hold milliseconds and end in `_ms`, which the names that users know leave out.
+The environment variable of a setting is `FLUSS_TIERING_` and the name of the setting. A file of the same name, in the
+folder that `SECRETS_VARIABLE` names, may hold the value instead. Users give durations with a unit; the fields hold
+milliseconds and end in `_ms`, which the names that users know leave out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, get_origin
@@ -38,8 +40,10 @@ from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 
 _PREFIX: Final = "FLUSS_TIERING_"
 _MILLISECONDS: Final = "_ms"
+SECRETS_VARIABLE: Final = "FLUSS_TIERING_SECRETS_DIR"
 _OF_OTHERS: Final = VARIABLES | frozenset(
     {
+        SECRETS_VARIABLE,
         "FLUSS_TIERING_BUILD_SPARK_JARS",
         "FLUSS_TIERING_CLASS_ARCHIVE",
         "FLUSS_TIERING_HEALTH_TLS_NAME",
@@ -47,7 +51,8 @@ _OF_OTHERS: Final = VARIABLES | frozenset(
         "FLUSS_TIERING_SPARK_JARS",
     }
 )
-"""Environment variables that the command, the Spark application and the build of the package read."""
+"""Environment variables that the command, the Spark application and the build of the package read, or that name the
+folder of files."""
 
 
 SAFE_HEARTBEAT_TIMEOUT_MS: Final = 60_000
@@ -319,19 +324,43 @@ def settings_from_keys(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def load_settings(**given: Any) -> ServerSettings:
-    """Return the settings: first those that are given, then those of the environment, then the defaults.
+    """Return the settings: first those that are given, then those of the environment and of files, then the defaults.
 
     Args:
         **given: Settings by the names that users know, for example `heartbeat_timeout`.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if a setting is wrong; the message names all that are.
+        FlussTieringError: INVALID_REQUEST if a setting is wrong; the message names all that are. Or if a file cannot be
+            read.
     """
     try:
-        return ServerSettings(**given)
+        return ServerSettings(**{**_of_files(os.environ), **given})
     except ValidationError as error:
         wrong = "; ".join(_wrong(each, given) for each in error.errors())
         raise FlussTieringError(ErrorCode.INVALID_REQUEST, mask_secrets(f"settings of the server: {wrong}")) from error
+
+
+def _of_files(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that are in files and not in the environment, by name."""
+    folder = environment.get(SECRETS_VARIABLE)
+    if not folder:
+        return {}
+    if not Path(folder).is_dir():
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"{SECRETS_VARIABLE}: {folder} is no folder: expected one with files that are named as variables of "
+            f"settings, for example {_PREFIX}STORE_URL",
+        )
+    found = {}
+    for name in setting_fields():
+        file = Path(folder, f"{_PREFIX}{name.upper()}")
+        if file.name not in environment and file.is_file():
+            try:
+                found[name] = file.read_text().strip()
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{file} cannot be read: {reason}") from error
+    return found
 
 
 def _wrong(error: Mapping[str, Any], given: Collection[str]) -> str:
@@ -348,17 +377,19 @@ def _wrong(error: Mapping[str, Any], given: Collection[str]) -> str:
     return f"{told}: {words}{f', not {value!r}' if is_shown else ''}"
 
 
-def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
-    """Return environment variables that look like settings but are none, each with the one that is perhaps meant.
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """Return variables and files that look like settings but are none, each with the one that is perhaps meant.
 
     Without this check a misspelt setting would be ignored in silence.
 
     Args:
-        environment: The names of all environment variables.
+        environment: The environment variables.
     """
+    folder = environment.get(SECRETS_VARIABLE)
+    files = [each.name for each in Path(folder).iterdir()] if folder else []
     names = setting_fields()
     unknown: dict[str, str | None] = {}
-    for variable in sorted(environment):
+    for variable in sorted({*environment, *files}):
         name = variable.upper().removeprefix(_PREFIX).lower()
         if variable.upper().startswith(_PREFIX) and variable.upper() not in _OF_OTHERS:
             # Compared without the prefix, which makes all names look alike.
