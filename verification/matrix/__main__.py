@@ -24,37 +24,8 @@ _EXPECTED: Final = {
 """What a version of Spark cannot do."""
 _CATALOG_JAR: Final = ROOT / "engine" / "fluss_tiering" / "spark" / "jars" / "fluss-tiering-spark.jar"
 _TIMEOUT_S: Final = 900
-_INTRODUCTION: Final = """# Compatibility
-
-## At a glance
-
-| What | Fits | Tested with |
-| --- | --- | --- |
-| Python | 3.11 to 3.13 | 3.11 by all tests; 3.12 and 3.13 by the rounds below and [with Airflow](airflow-versions.md) |
-| Java, where Spark runs | 17 or 21, not 25 | 17 by all tests; 21 only if the table below has it |
-| Spark, Iceberg | see below | Spark 4.1.3 and Iceberg 1.12.0 by all tests |
-| Airflow | 3.1 and later 3.x | 3.3.2 by all tests, with its Spark provider 6.3.4; [others](airflow-versions.md) |
-| Apache Fluss | 0.9.1 or 1.0, or none with the embedded storage | [0.9.1, and a build of 1.0](fluss-versions.md) |
-| PostgreSQL, or SQLite | PostgreSQL with psycopg 3.2 or later | PostgreSQL 16; the SQLite of Python |
-| Operating system | Linux on x86-64 | Debian 12. Nothing else was tried. |
-| Readers of the lake | [most](lake.md#readers) | Spark 4.1, Fluss 0.9.1 and 1.0, DuckDB 1.5, chdb 4.4, PyIceberg 0.12 |
-
-The patch versions of pyspark and pyspark-client need not be those of this page, and may differ from each other. The
-Airflow provider needs pyspark-client 4.0 or 4.1, so Spark 3.5 cannot be in Airflow's environment.
-
-## Spark and Iceberg
-
-Any pyspark from 3.5 to 4.1 can be installed. `fluss-tiering` and the Airflow operator choose the newest Iceberg runtime
-for the pyspark of the host on which they run. `FLUSS_TIERING_SPARK_JARS`, or the setting `spark.jars.packages` of the
-application, names another. The cluster must have the Spark version of the driver. With Spark 3.5 and 4.0, `verify`
-needs pandas (`pip install pandas`), and with Spark 3.5 on Python 3.12 or later also setuptools. Spark 4.2 and later
-have no Iceberg runtime that fits.
-
-The table is made by `make test-matrix`, which runs these steps with each combination: a first round, a round after
-upserts and deletes, `verify`, `compact`, a further round and `expire`, `clean`, and a query of the live table by
-`format("fluss")` and by the catalog. After each step the rows of the lake are compared with those that were written.
-
-"""
+_TABLE: Final = "| Spark | Iceberg | Java |"
+"""How the table of the page begins. What is before it stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +105,7 @@ def page(results: list[Result]) -> str:
     )
     failed = "".join(f"- {each}\n" for result in results for each in _reasons(result))
     return (
-        _INTRODUCTION
+        f"{PAGE.read_text().partition(_TABLE)[0].rstrip()}\n"
         + table(("Spark", "Iceberg", "Java", "Python", *_STEPS), rows)
         + "\nA dash stands for what the version of Spark does not have:\n\n"
         + "\n".join(notes)
