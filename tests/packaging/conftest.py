@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from engine_fixtures import server
+from engine_fixtures import postgres, postgres_url, server
 from needs import needs
 
-__all__ = ["server"]
+__all__ = ["postgres", "postgres_url", "server"]
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,12 @@ import pytest
 import yaml
 
 import configuration
+from certificates import Authority
+from engine_support import ServerProcess
 from fluss_tiering.server.settings.server_settings import load_settings, unknown_variables
 from fluss_tiering.version import __version__
 from needs import needs
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "docs" / "deploy" / "fluss-tiering"
@@ -71,6 +75,14 @@ def objects(rendered: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return {each["kind"]: each for each in yaml.safe_load_all(rendered.stdout)}
 
 
+def environment_of(found: dict[str, Any], number: int) -> dict[str, str]:
+    """The environment of the container of a pod."""
+    (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    name = f"fluss-tiering-{number}"
+    own = {each["name"]: each.get("value", name).replace("$(POD_NAME)", name) for each in container["env"]}
+    return {**found["ConfigMap"]["data"], **own}
+
+
 def test_the_schema_has_each_setting_with_its_type():
     rows = re.findall(r"^\| \**`([\w.-]+)`\** \| ([^|]+) \|", SETTINGS, re.MULTILINE)
     kinds = {key: KINDS.get(kind) or {"enum": re.findall("`(.+?)`", kind)} for key, kind in rows}
@@ -109,9 +121,7 @@ def test_a_server_starts_with_what_is_rendered(render, variant, monkeypatch, tmp
     found = objects(render(variant))
     pod = found["StatefulSet"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    environment = dict(found["ConfigMap"]["data"])
-    for each in container["env"]:
-        environment[each["name"]] = each.get("value", "x").replace("$(POD_NAME)", "fluss-tiering-0")
+    environment = environment_of(found, 0)
     secrets = {each["name"]: each["projected"]["sources"] for each in pod["volumes"] if "projected" in each}
     paths = {each["items"][0]["path"] for source in secrets.get("settings", ()) for each in source.values()}
     for path in paths:
@@ -129,6 +139,48 @@ def test_a_server_starts_with_what_is_rendered(render, variant, monkeypatch, tmp
     claims = [each["metadata"] for each in found["StatefulSet"]["spec"].get("volumeClaimTemplates", [])]
     volumes = {each["name"] for each in [*pod["volumes"], *claims]}
     assert volumes == {each["name"] for each in container["volumeMounts"]}
+
+
+def test_two_servers_run_with_what_is_rendered(render, postgres_url, tmp_path):
+    (variant,) = [each for each in VARIANTS if each.stem.startswith("shared-folder")]
+    found = objects(render(variant))
+    (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    volumes = {"/var/lib/fluss-tiering": tmp_path / "data", "/etc/fluss-tiering": tmp_path / "files"}
+    authority = Authority(tmp_path / "ca")
+    pair = authority.pair("server", "server", host="*.fluss-tiering.shop.svc.cluster.local")
+    for name, content in {
+        "tls/tls.crt": pair.cert.read_text(),
+        "tls/tls.key": pair.key.read_text(),
+        "tls/ca.crt": authority.cert.read_text(),
+        "access/access.toml": '[[grants]]\nidentity = "certificate/CN=airflow"\nrole = "tierer"\n',
+        "settings/FLUSS_TIERING_STORE_URL": postgres_url,
+    }.items():
+        (tmp_path / "files" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "files" / name).write_text(content)
+    text = json.dumps([environment_of(found, number) for number in (0, 1)])
+    for path, here in volumes.items():
+        text = text.replace(path, str(here))
+    environments = json.loads(text)
+    servers = [
+        ServerProcess(tmp_path / each["POD_NAME"], data_dir=tmp_path / "data" / "data", **each).start()
+        for each in environments
+    ]
+
+    def healthy(number: int, *options: str) -> bool:
+        program, *command = container["readinessProbe"]["exec"]["command"]
+        environment = {**os.environ, **environments[number], "FLUSS_TIERING_SERVER": servers[number].target}
+        probe = [Path(sys.executable).with_name(program), *command, *options]
+        return subprocess.run(probe, env=environment, capture_output=True, check=False).returncode == 0
+
+    try:
+        wait_until(lambda: healthy(0) and healthy(1))
+        active = wait_until(lambda: [number for number in (0, 1) if healthy(number, "--active")])
+        assert len(active) == 1
+        assert servers[active[0]].stop() == 0
+        wait_until(lambda: healthy(1 - active[0], "--active"))
+    finally:
+        for server in servers:
+            server.stop()
 
 
 def test_wrong_values_are_refused_in_a_line(render):
