@@ -57,6 +57,11 @@ class SubmitTask:
         claim_timeout: The time in seconds after the success of the task in which the application must claim its tables.
             In cluster deploy mode the application may start after the task has ended.
         monotonic: A monotonic clock in seconds.
+
+    Attributes:
+        is_deferred: Whether the task was deferred when it was last looked at.
+        was_marked_failed: Whether a person marked it as failed while it was deferred, so that it could not end its
+            rounds. It ends them itself if its job fails.
     """
 
     def __init__(
@@ -66,6 +71,8 @@ class SubmitTask:
         self._claim_timeout = claim_timeout
         self._monotonic = monotonic
         self._succeeded_at: float | None = None
+        self.is_deferred = False
+        self.was_marked_failed = False
 
     def to_kwargs(self) -> dict[str, Any]:
         """Return the arguments of `from_kwargs` as JSON values."""
@@ -90,6 +97,8 @@ class SubmitTask:
     def seen_in(self, states: Mapping[str, str | None]) -> SubmitState:
         """Return what the task may still do, if these are the states of all instances of the task."""
         state = self.key.in_states(states)
+        self.was_marked_failed = self.is_deferred and state == TaskInstanceState.FAILED.value
+        self.is_deferred = state == TaskInstanceState.DEFERRED.value
         if state is None or state not in ENDED:
             self._succeeded_at = None
             return SubmitState(f"is {state}" if state else "waits for the scheduler", ended=False, claims_over=False)

@@ -111,6 +111,9 @@ class FlussTieringStatusTrigger(BaseTrigger):
         said = ""
         while True:
             try:
+                if watched and watched.was_marked_failed:
+                    reason = f"task {watched.key.task_id} was marked failed"
+                    await client.cancel_tiering(lease.lease_id, lease.attempt_token, reason)
                 outcome = await client.lease_outcome(lease.lease_id, lease.attempt_token)
             except FlussTieringError as error:
                 if given_up := outage.lost(error, self.log):
@@ -128,7 +131,7 @@ class FlussTieringStatusTrigger(BaseTrigger):
             first_look = submit is MAY_SUBMIT
             # A person may have cleared the submit task since another trigger saw that it ended, so look again.
             is_sure = is_final
-            if watched and states and (is_final or judgement.depends_on_submit):
+            if watched and states and (is_final or judgement.depends_on_submit or watched.is_deferred):
                 # The outcome is asked for after this, so that what the task does in between is seen.
                 since = now() if is_final else now() - self.poll_interval
                 submit = watched.seen_in(await states.since(since))

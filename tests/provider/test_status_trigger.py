@@ -10,6 +10,7 @@ import pytest
 from provider_support import Server
 
 from airflow_provider_fluss.outcome import Judgement, Verdict
+from airflow_provider_fluss.submit_task import SubmitTask
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
@@ -193,6 +194,30 @@ async def test_it_waits_for_the_next_try_of_the_submit_task(new_table, acquire, 
     event = await asyncio.wait_for(waiting, WAIT_S)
     assert event["verdict"] == "tiered"
     assert event["lease"] == lease
+
+
+async def test_it_ends_the_rounds_of_a_deferred_submit_task_that_a_person_marks(
+    client, new_table, acquire, driver, task_states, monkeypatch
+):
+    table = new_table()
+    lease = acquire(table)
+    submit = {"dag_id": "dag", "run_id": "run", "task_id": "submit", "map_index": -1, "claim_timeout": 60}
+    task_states["submit"] = "deferred"
+    looked, seen_in = asyncio.Event(), SubmitTask.seen_in
+    monkeypatch.setattr(SubmitTask, "seen_in", lambda task, states: (looked.set(), seen_in(task, states))[1])
+    waiting = asyncio.create_task(
+        fire(FlussTieringStatusTrigger(lease, poll_interval=0.1, unavailable_timeout=30, submit_task=submit))
+    )
+    await asyncio.wait_for(looked.wait(), WAIT_S)
+    claim = driver.claim(lease, table)
+    looked.clear()
+    await asyncio.wait_for(looked.wait(), WAIT_S)
+    task_states["submit"] = "failed"
+    event = await asyncio.wait_for(waiting, WAIT_S)
+    assert event["verdict"] == "cancelled"
+    assert "task submit was marked failed" in event["message"]
+    (ended,) = client.lease_outcome(lease["lease_id"], lease["attempt_token"]).rounds
+    assert (ended.tiering_epoch, ended.state) == (claim.tiering_epoch, TieringState.FAILED)
 
 
 async def test_a_kill_is_bounded_in_time(monkeypatch, task_states):
