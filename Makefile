@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fluss-jars run run-fluss up up-fluss down test check test-only test-fast test-long verify test-matrix test-install test-ways test-deploy airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-gate bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist release-check clean
+.PHONY: help setup fluss-jars run run-fluss up up-fluss down test check test-only test-fast test-long verify test-matrix test-install test-ways test-platforms test-deploy airflow-versions fluss-versions delete-readers airflow-endings mutate simulate torture bench bench-gate bench-flink lint format types imports house protos protos-check protos-baseline docs page-screenshots docs-site constraints requirements audit sbom dist release-check clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -124,6 +124,9 @@ test-install: $(INSTALLED) ## Both packages resolve under Airflow's constraints 
 
 test-ways: setup ## A round by what the real operator of each way to submit sends, run by spark-submit (needs the network)
 	@PYTHONPATH=tools $(BIN)/python -m verification.ways
+
+test-platforms: setup ## The whole job on each lake catalog and store; writes docs/reference/platforms.md (ARGS="--only nessie"; needs the network)
+	@PYTHONPATH=verification:tests:tools:. $(BIN)/python -m platforms $(ARGS)
 
 # Go builds helm, which takes some minutes the first time.
 DEPLOY := $(CURDIR)/.cache/deploy

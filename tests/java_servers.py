@@ -15,39 +15,29 @@ _READY_S: Final = 180.0
 _JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-class RunningServer:
+class RunningProgram:
     """A server that `with` starts and ends. It may be stopped and started again in between.
 
     Args:
-        server: The server. It is fetched if it is not there.
+        name: The name of the program.
         folder: The folder for its files.
         port: The port on which it listens.
-        options: The options of the JVM.
-        arguments: The arguments of the program.
+        command: The program and its arguments.
         environment: Environment variables that are added to those of this process.
-        jars: Jars that are added to those of the server.
     """
 
     def __init__(
         self,
-        server: JavaServer,
+        name: str,
         folder: Path,
         port: int,
-        *,
-        options: Sequence[str] = (),
-        arguments: Sequence[str] = (),
+        command: Sequence[str],
         environment: Mapping[str, str] | None = None,
-        jars: Sequence[Path] = (),
     ) -> None:
-        fetch(server)
         folder.mkdir(parents=True, exist_ok=True)
-        class_path = ":".join([server.class_path, *map(str, jars)])
-        command = ["java", *_JVM, *options, "-cp", class_path, server.main_class, *arguments]
         self.port = port
         self._watchdog = Watchdog()
-        self._process = FlussServer(
-            ServerProgram(server.name, folder, port, command, environment or {}), self._watchdog
-        )
+        self._process = FlussServer(ServerProgram(name, folder, port, command, environment or {}), self._watchdog)
 
     def __enter__(self) -> Self:
         try:
@@ -76,3 +66,33 @@ class RunningServer:
         """Kill the server, which has nothing to save."""
         if self._process.running:
             self._process.kill()
+
+
+class RunningServer(RunningProgram):
+    """A server of Maven Central, which is fetched if it is not there.
+
+    Args:
+        server: The server.
+        folder: The folder for its files.
+        port: The port on which it listens.
+        options: The options of the JVM.
+        arguments: The arguments of the program.
+        environment: Environment variables that are added to those of this process.
+        jars: Jars that are added to those of the server.
+    """
+
+    def __init__(
+        self,
+        server: JavaServer,
+        folder: Path,
+        port: int,
+        *,
+        options: Sequence[str] = (),
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        jars: Sequence[Path] = (),
+    ) -> None:
+        fetch(server)
+        class_path = ":".join([server.class_path, *map(str, jars)])
+        command = ["java", *_JVM, *options, "-cp", class_path, server.main_class, *arguments]
+        super().__init__(server.name, folder, port, command, environment)

@@ -41,9 +41,9 @@ _COPY: Final = (
 
 
 def file_name(artifact: str) -> str:
-    """Return the name of the jar: `artifact-version.jar`."""
-    _, name, version = artifact.split(":")
-    return f"{name}-{version}.jar"
+    """Return the name of the jar of `group:artifact:version` or `group:artifact:version:jar:classifier`."""
+    _, name, version, *classifier = artifact.split(":")
+    return "-".join([name, version, *classifier[1:]]) + ".jar"
 
 
 def get_of(artifact: str) -> str:
@@ -53,7 +53,7 @@ def get_of(artifact: str) -> str:
 
 def fetched(repository: Path, artifact: str) -> Path:
     """Return the path at which Maven stored the jar."""
-    group, name, version = artifact.split(":")
+    group, name, version, *_ = artifact.split(":")
     return repository.joinpath(*group.split("."), name, version) / file_name(artifact)
 
 

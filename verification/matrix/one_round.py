@@ -13,10 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyspark
@@ -38,16 +39,17 @@ from fluss_tiering.spark.submit import JARS_VARIABLE
 _START_S = 120.0
 _CALL_S = 300.0
 """A new environment compiles its kernels in the first calls."""
+_COLUMNS = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
 _SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[str]:
-    """Run a tiering server for the block, and yield its address."""
+def server(folder: Path, *settings: str) -> Iterator[str]:
+    """Run a tiering server with some settings for the block, and yield its address."""
     log = folder / "server.log"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [Path(sys.executable).with_name("fluss-tiering"), "serve", "-d", folder / "data", "--port", "0"],
+            [Path(sys.executable).with_name("fluss-tiering"), "serve", "-d", folder / "data", "--port", "0", *settings],
             stdout=file,
             stderr=file,
         )
@@ -66,13 +68,19 @@ def server(folder: Path) -> Iterator[str]:
 class Round:
     """A table, what it holds, and the steps that are tried with it."""
 
-    def __init__(self, client: TieringClient, spark: SparkSession, target: str) -> None:
+    def __init__(
+        self,
+        client: TieringClient,
+        spark: SparkSession,
+        target: str,
+        *,
+        name: str = "orders",
+        options: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._client, self._spark, self._target = client, spark, target
         self._rows: dict[int, str | None] = {}
-        columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
-        options = {"table.datalake.enabled": "true"}
-        descriptor = TableDescriptor(columns, ("id",), ("id",), 2, options)
-        self._table: TableInfo = client.create_table(TablePath("shop", "orders"), descriptor)
+        descriptor = self._descriptor({"table.datalake.enabled": "true", **options})
+        self._table: TableInfo = client.create_table(TablePath("shop", name), descriptor)
 
     def steps(self) -> dict[str, Callable[[], None]]:
         """Return the steps in their order."""
@@ -142,6 +150,9 @@ class Round:
         (status,) = self._spark.sql("SELECT table_name FROM fluss_catalog.sys.lake_tiering_status").collect()
         expect(status.table_name == "orders", str(status))
 
+    def _descriptor(self, options: dict[str, str]) -> TableDescriptor:
+        return TableDescriptor(_COLUMNS, ("id",), ("id",), 2, options)
+
     def _write(self, rows: dict[int, str | None]) -> None:
         self._send(WriteKind.UPSERT, rows)
         self._rows.update(rows)
@@ -157,8 +168,8 @@ class Round:
 
     def _compare(self) -> None:
         name = self._table.lake_catalog_properties["name"]
-        self._spark.sql(f"REFRESH TABLE {name}.shop.orders")
-        self._expect_rows(self._spark.sql(f"SELECT id, name FROM {name}.shop.orders"))
+        self._spark.sql(f"REFRESH TABLE {name}.{self._table.path}")
+        self._expect_rows(self._spark.sql(f"SELECT id, name FROM {name}.{self._table.path}"))
 
     def _expect_rows(self, frame: object) -> None:
         found = sorted((row.id, row.name) for row in frame.collect())  # type: ignore[attr-defined]

@@ -1,0 +1,230 @@
+"""`make test-platforms`: the whole job on each catalog and store, and the page that says what was seen."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fetch_spark_jars import jars
+from fetch_test_servers import SERVERS, fetch_jar
+from markdown_text import table
+from platforms.running import PLATFORMS, Platform, Running
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGE: Final = ROOT / "docs" / "reference" / "platforms.md"
+_RESULTS: Final = SERVERS.parent / "platforms"
+_SECRET: Final = re.compile(r"(password|secret|key|token)$")
+_NAMED_ANEW: Final = {
+    r"/tmp/fluss-[\w-]+": "/FOLDER",
+    r"127\.0\.0\.1:(?!9/?\b)\d+": "HOST:PORT",
+    r"cwd=[^)]+": "cwd=/FOLDER",
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": "UUID",
+}
+"""What each run calls otherwise -> what the page calls it."""
+_KINDS: Final = ("position deletes", "deletion vectors", "log table")
+_STEPS: Final = (
+    *("rounds", "verify", "compact", "expire", "clean", "maintain"),
+    *("two drivers", "compaction beside rounds", "killed in mid-round"),
+)
+_INTRODUCTION: Final = """# Platforms
+
+This page is made by `make test-platforms`, which starts each catalog or store from a public registry on one machine,
+without Docker, and runs the whole job on it. `make test-platforms ARGS="--only nessie"` repeats one of them.
+
+The steps run on a primary-key table with position deletes, on one with deletion vectors, and on a log table: a first
+round, a round after upserts and deletes, `verify`, `compact`, a further round and `expire`, `clean`, and `maintain`. On
+the first table two applications then tier at the same time, a compaction runs beside rounds, and the platform is killed
+in mid-round and started again. After each step Spark's own reader of Iceberg reads the rows, which are compared with
+those that were written. At last each setting that one gets wrong is set wrongly: the round must fail with one line, the
+table must be `Failed`, and no snapshot may stay leased.
+
+Emulators stand in for AWS Glue, Azure and Google Cloud. The real services were not tried.
+Polaris, Gravitino, Unity Catalog and Lakekeeper have no program in a public registry that starts without Docker, and
+were not tried. Nor were MySQL and MariaDB. For Kubernetes see [what was tried without a
+cluster](../how-to/kubernetes.md), for versions of Spark [compatibility](compatibility.md).
+
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a platform.
+
+    Attributes:
+        version: The version of the platform.
+        properties: The properties of the lake catalog.
+        jars: What Spark needs.
+        environment: The environment variables.
+        seconds: How long all of it took.
+        steps: What each step told, as the job prints it.
+    """
+
+    version: str
+    properties: dict[str, str]
+    jars: list[str]
+    environment: dict[str, str]
+    seconds: float
+    steps: list[dict[str, Any]]
+
+    def failed(self, platform: Platform) -> list[str]:
+        """Return the steps that failed although they should work."""
+        return [
+            f"{platform.name}, {each['kind']}, {each['step']}: {each['told']}"
+            for each in self.steps
+            if not _is_right(platform, each)
+        ]
+
+
+def run(platform: Platform) -> Result:
+    """Start a platform, and run the job on it in a process of its own."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix=f"fluss-{platform.name}-") as name, platform.run(Path(name)) as running:
+        steps = _steps(running, platform)
+    seconds = time.monotonic() - began
+    return Result(running.version, running.properties, list(running.jars), dict(running.environment), seconds, steps)
+
+
+def _steps(running: Running, platform: Platform) -> list[dict[str, Any]]:
+    asked = {
+        "properties": running.properties,
+        "jars": [*map(str, jars()), *(str(fetch_jar(each)) for each in running.jars)],
+        "wrong": running.wrong,
+        "options": platform.options,
+        "may be killed": running.stop is not None,
+    }
+    path = [str(ROOT / each) for each in ("verification", "tests", "tools", ".")]
+    environment = {**os.environ, **running.environment, "PYTHONPATH": os.pathsep.join(path)}
+    steps = []
+    with (
+        tempfile.TemporaryFile() as messages,
+        subprocess.Popen(
+            [sys.executable, "-m", "platforms.job"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            text=True,
+            env=environment,
+        ) as job,
+    ):
+        assert job.stdin is not None
+        assert job.stdout is not None
+        job.stdin.write(json.dumps(asked) + "\n")
+        job.stdin.flush()
+        for line in job.stdout:
+            if not line.startswith("{"):
+                continue
+            told = json.loads(line)
+            if asks := told.get("ask"):
+                getattr(running, asks)()
+                job.stdin.write("done\n")
+                job.stdin.flush()
+                continue
+            steps.append(told)
+            came = "as it should" if _is_right(platform, told) else told["told"]
+            sys.stdout.write(f"{platform.name}, {told['kind']}, {told['step']}: {told['seconds']:.1f} s, {came}\n")
+            sys.stdout.flush()
+        if job.wait() != 0:
+            messages.seek(0)
+            last = messages.read().decode(errors="replace").strip().splitlines()[-1:]
+            steps.append({"kind": "position deletes", "step": "rounds", "told": f"the job ended: {last}"})
+    return steps
+
+
+def page(results: Mapping[str, Result]) -> str:
+    """Return the page about platforms."""
+    known = [each for each in PLATFORMS if each.name in results]
+    rows = (
+        (
+            platform.title,
+            results[platform.name].version,
+            *(_cell(platform, results[platform.name], step) for step in _STEPS),
+            f"{results[platform.name].seconds:.0f}",
+        )
+        for platform in known
+    )
+    parts = [_INTRODUCTION, table(("Platform", "Version", *_STEPS, "Seconds"), rows)]
+    for platform in known:
+        parts.append(_section(platform, results[platform.name]))
+    text = "".join(parts)
+    for pattern, name in _NAMED_ANEW.items():
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def _cell(platform: Platform, result: Result, step: str) -> str:
+    found = [each for each in result.steps if each["step"] == step and each["kind"] in _KINDS]
+    if not found:
+        return "not tried"
+    if step in platform.refuses:
+        return "below"
+    return "yes" if all(each["told"] is None for each in found) else "**no**"
+
+
+def _section(platform: Platform, result: Result) -> str:
+    lines = [f"\n## {platform.title}\n\n"]
+    lines += [f"- `{key}={'…' if _is_secret(key) else value}`\n" for key, value in result.properties.items()]
+    lines += [f"- In Spark's jars: `{each}`\n" for each in result.jars]
+    lines += [f"- In the environment of driver and executors: `{key}`\n" for key in result.environment]
+    lines += [f"- Option of each table: `{key}={value}`\n" for key, value in platform.options.items()]
+    lines += [f"\n`{step}`: {why}.\n" for step, why in platform.refuses.items()]
+    if platform.note:
+        lines.append(f"\n{platform.note}\n")
+    wrong = [each for each in result.steps if each["kind"] == "wrong"]
+    if wrong:
+        rows = ((each["step"], f"{each['seconds']:.0f} s", f"`{each['told']}`") for each in wrong)
+        lines += ["\n", table(("Wrong", "Told after", "last_error"), rows)]
+    lines += [f"\n**Failed:** {each}\n" for each in result.failed(platform)]
+    return "".join(lines)
+
+
+def _is_right(platform: Platform, told: Mapping[str, Any]) -> bool:
+    if told["kind"] == "wrong":
+        return bool(told["right"])
+    return told["told"] is None or told["step"] in platform.refuses
+
+
+def _is_secret(key: str) -> bool:
+    return _SECRET.search(key) is not None
+
+
+def main() -> int:
+    """Run the job on all platforms, write the page, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    names = [each.name for each in PLATFORMS]
+    parser.add_argument("--only", action="append", choices=names, help="Run only this platform.")
+    only = parser.parse_args().only
+    _RESULTS.mkdir(parents=True, exist_ok=True)
+    # The emulators of S3 do not know the checksums that Amazon's library sends by default.
+    os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "when_required"
+    failed: list[str] = []
+    results: dict[str, Result] = {}
+    for platform in PLATFORMS:
+        kept = _RESULTS / f"{platform.name}.json"
+        if only is None or platform.name in only:
+            try:
+                result = run(platform)
+            except (OSError, RuntimeError, subprocess.SubprocessError, SystemExit) as error:
+                failed.append(f"{platform.name} was not started: {error}")
+                sys.stdout.write(f"{failed[-1]}\n")
+                continue
+            failed += result.failed(platform)
+            kept.write_text(json.dumps({name: getattr(result, name) for name in Result.__slots__}))
+        if kept.exists():
+            results[platform.name] = Result(**json.loads(kept.read_text()))
+    PAGE.write_text(page(results))
+    sys.stdout.write(f"{PAGE.relative_to(ROOT)} was written; {len(failed)} steps failed.\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
