@@ -15,6 +15,9 @@ class AirflowControl(AirflowApi):
     def add_connection(self, name: str, port: int, *, kind: str = "fluss", host: str = "127.0.0.1") -> None:
         """Create a connection to a tiering server, or to a Spark cluster."""
         connection = {"connection_id": name, "conn_type": kind, "host": host, "port": port}
+        if kind == "fluss":
+            # Another name of this machine, for operators whose drivers could be elsewhere.
+            connection["extra"] = json.dumps({"driver_server": f"localhost:{port}"})
         self._request("POST", "/connections", json=connection)
 
     def remove_connection(self, name: str) -> None:

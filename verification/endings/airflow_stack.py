@@ -22,6 +22,7 @@ from examples.flights.processes import Processes, Started
 from examples.flights.server import start_server
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
+from fluss_tiering.spark.submit import write_package
 from waiting import wait_until
 
 SERVER: Final = "server"
@@ -43,6 +44,7 @@ class AirflowStack:
         self.database = database
         self._folder = folder
         self._scratch = folder / "tmp"
+        self._package = folder / "package"
         self._processes = Processes(folder)
         self._sessions: set[int] = set()
         (self._port,) = free_ports(1)
@@ -56,6 +58,7 @@ class AirflowStack:
             connections={"spark_default": _SPARK},
         )
         self._airflow.environment |= {
+            "WAYS_TO_END_PACKAGE": str(self._package),
             # A task whose supervisor is lost too is noticed by this; the default is five minutes.
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "75",
             **_database_settings(database_url),
@@ -69,6 +72,8 @@ class AirflowStack:
 
     def __enter__(self) -> Self:
         self._scratch.mkdir()
+        self._package.mkdir()
+        write_package(self._package)
         self._start_server()
         self._airflow.start()
         self.client = TieringClient(self.target)

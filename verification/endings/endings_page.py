@@ -23,6 +23,7 @@ PAGE: Final = ROOT / "docs" / "reference" / "ways-to-end.md"
 DATABASES: Final = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 GROUPS: Final = {
     "test_ways_of_submit": "The submit task and Spark",
+    "test_ways_of_operators": "A submit by another operator",
     "test_ways_of_wait": "The sensor, and tasks that a person marks",
     "test_ways_of_clearing": "Tasks that a person clears",
     "test_ways_of_runs": "Runs that a person marks",
