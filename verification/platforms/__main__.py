@@ -50,7 +50,7 @@ table must be `Failed`, and no snapshot may stay leased.
 
 Emulators stand in for AWS Glue, Azure and Google Cloud. The real services were not tried.
 Polaris, Gravitino, Unity Catalog and Lakekeeper have no program in a public registry that starts without Docker, and
-were not tried. Nor were MySQL and MariaDB. For Kubernetes see [what was tried without a
+were not tried. Nor was MySQL. For Kubernetes see [what was tried without a
 cluster](../how-to/kubernetes.md), for versions of Spark [compatibility](compatibility.md).
 
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ _AZURE_BUNDLE: Final = "org.apache.iceberg:iceberg-azure-bundle:1.10.0"
 _GCP_BUNDLE: Final = "org.apache.iceberg:iceberg-gcp-bundle:1.11.0"
 _FAKE_GCS: Final = "github.com/fsouza/fake-gcs-server@v1.52.2"
 _POSTGRESQL: Final = "org.postgresql:postgresql:42.7.8"
+_MARIADB: Final = "org.mariadb.jdbc:mariadb-java-client:3.5.7"
 _NESSIE: Final = "org.projectnessie.nessie:nessie-quarkus:0.99.0:jar:runner"
 _MOTO: Final = "5.2.5"
 _AZURITE: Final = "3.37.0"
@@ -128,6 +130,47 @@ def _postgresql(folder: Path) -> Iterator[Running]:
             )
     finally:
         server.stop()
+
+
+@contextmanager
+def _mariadb(folder: Path) -> Iterator[Running]:
+    program = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
+    if program is None:
+        raise RuntimeError("this machine has no mariadbd: install mariadb-server")
+    (port,) = free_ports(1)
+    data, user = folder / "data", f"--user={getpass.getuser()}"
+    subprocess.run(["mariadb-install-db", "--no-defaults", user, f"--datadir={data}"], check=True, capture_output=True)
+    start = folder / "start.sql"
+    start.write_text(
+        "CREATE DATABASE IF NOT EXISTS lake;\n"
+        "CREATE USER IF NOT EXISTS lake@'127.0.0.1' IDENTIFIED BY 'lake-secret';\n"
+        "GRANT ALL ON lake.* TO lake@'127.0.0.1';\n"
+    )
+    command = [program, "--no-defaults", user, f"--datadir={data}", f"--port={port}", "--bind-address=127.0.0.1"]
+    command += [f"--socket={folder / 'socket'}", f"--init-file={start}", "--skip-name-resolve"]
+    with RunningProgram("mariadb", folder, port, command) as server:
+        uri = f"jdbc:mariadb://127.0.0.1:{port}"
+        yield Running(
+            {
+                "type": "jdbc",
+                "name": "lake",
+                "uri": f"{uri}/lake",
+                "jdbc.user": "lake",
+                "jdbc.password": "lake-secret",
+                "jdbc.schema-version": "V1",
+                "warehouse": f"file:{folder / 'warehouse'}",
+            },
+            f"10.11, with the JDBC driver {_MARIADB.rpartition(':')[2]}",
+            [_MARIADB],
+            wrong={
+                "password": {"jdbc.password": "wrong"},
+                "address": {"uri": f"jdbc:mariadb://{_NOWHERE}/lake"},
+                "database": {"uri": f"{uri}/nothing"},
+                "driver": {"uri": f"{uri.replace('mariadb', 'mysql')}/lake"},
+            },
+            stop=server.stop,
+            start=server.start,
+        )
 
 
 @contextmanager
@@ -398,6 +441,7 @@ def _java_of_nessie() -> str:
 
 PLATFORMS: Final = (
     Platform("postgresql", "JDBC catalog on PostgreSQL", _postgresql),
+    Platform("mariadb", "JDBC catalog on MariaDB", _mariadb),
     Platform("rest", "REST catalog", _rest),
     Platform("s3", "S3, with a JDBC catalog", _s3),
     Platform("rest-s3", "REST catalog that vends credentials, on S3", _rest_on_s3),
