@@ -100,6 +100,7 @@ def _steps(running: Running, platform: Platform) -> list[dict[str, Any]]:
         "jars": [*map(str, jars()), *(str(fetch_jar(each)) for each in running.jars)],
         "wrong": running.wrong,
         "options": platform.options,
+        "leaves out": list(platform.leaves_out),
         "may be killed": running.stop is not None,
     }
     path = [str(ROOT / each) for each in ("verification", "tests", "tools", ".")]
@@ -163,6 +164,8 @@ def page(results: Mapping[str, Result]) -> str:
 
 def _cell(platform: Platform, result: Result, step: str) -> str:
     found = [each for each in result.steps if each["step"] == step and each["kind"] in _KINDS]
+    if step in platform.leaves_out:
+        return "no"
     if not found:
         return "not tried"
     if step in platform.refuses:
@@ -176,9 +179,10 @@ def _section(platform: Platform, result: Result) -> str:
     lines += [f"- In Spark's jars: `{each}`\n" for each in result.jars]
     lines += [f"- In the environment of driver and executors: `{key}`\n" for key in result.environment]
     lines += [f"- Option of each table: `{key}={value}`\n" for key, value in platform.options.items()]
-    lines += [f"\n`{step}`: {why}.\n" for step, why in platform.refuses.items()]
-    if platform.note:
-        lines.append(f"\n{platform.note}\n")
+    by_reason: dict[str, list[str]] = {}
+    for step, why in [*platform.refuses.items(), *platform.leaves_out.items()]:
+        by_reason.setdefault(why, []).append(step)
+    lines += [f"\n{', '.join(steps).capitalize()}: {why}.\n" for why, steps in by_reason.items()]
     wrong = [each for each in result.steps if each["kind"] == "wrong"]
     if wrong:
         rows = ((each["step"], f"{each['seconds']:.0f} s", f"`{each['told']}`") for each in wrong)

@@ -182,6 +182,8 @@ def _run(client: TieringClient, spark: SparkSession, target: str, asked: dict[st
             if asked["may be killed"]:
                 steps["killed in mid-round"] = job.killed_in_mid_round
         for name, step in steps.items():
+            if name in asked["leaves out"]:
+                continue
             began = time.monotonic()
             told = None
             try:
