@@ -23,6 +23,7 @@ from fluss_tiering.server.core.tiering.manager import LakeTieringManager
 from fluss_tiering.spark.round import round as spark_round
 from fluss_tiering.spark.round.deletes import PlannedDeletes
 from fluss_tiering.spark.round.pieces import PieceWork
+from fluss_tiering.spark.round.shared_stage import SharedStages
 from fluss_tiering.spark.table_run import TableRun
 from simulation.key_index import SimPlaceIndex
 from simulation.lake import Delta, Transaction
@@ -213,6 +214,17 @@ def _nothing_moved(original: Callable[..., Any]) -> Callable[..., Any]:
     return rebased
 
 
+def _to_others(original: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self: Any, spark: Any, stages: Any) -> Any:
+        original(self, spark, stages)
+        given = [each.results for each in stages]
+        for each, results in zip(stages, given[1:] + given[:1], strict=True):
+            each.results = results
+        return stages[0].results
+
+    return run
+
+
 def _ours_alone(original: Callable[..., Any]) -> Callable[..., Any]:
     def read(summary: Any) -> LakeCommit | None:
         commit = original(summary)
@@ -273,6 +285,9 @@ DEFECTS: Final[dict[str, Planted]] = {
     "all pieces of a place have one ordinal": Planted(_wrapped(PlannedDeletes, "noted", _in_one_ordinal), "doubled"),
     "each piece of a place deletes by itself": Planted(_each_piece_by_itself, "deletion vectors|doubled"),
     "a conflict is committed without reading again": Planted(_not_read_again, "not in the lake|doubled|goes back"),
+    "a shared job gives its results to other rounds": Planted(
+        _wrapped(SharedStages, "_run", _to_others), "not in the lake|doubled|rows lost|none of ours"
+    ),
     "commits of Flink are not registered": Planted(
         _wrapped(iceberg_table, "from_summary", _ours_alone), "doubled|goes back|the server knows"
     ),

@@ -20,6 +20,7 @@ from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.plan import Piece, PlanLimits, SnapshotPiece
 from fluss_tiering.spark.round.result import PieceResult, StageSeconds, TableResult
 from fluss_tiering.spark.round.round import RoundServices
+from fluss_tiering.spark.round.shared_stage import SharedStages
 from fluss_tiering.spark.round.stage import Job
 from fluss_tiering.spark.table_run import TableRun
 from simulation.key_index import ModelKeyIndexes, Rows
@@ -48,6 +49,7 @@ class ModelSpark:
         self._deletes = PositionDeletes(lake, indexes)
         self._chance = chance
         self._attempts = itertools.count()
+        self._cancelled: set[str] = set()
         self.faults = 1.0
         self.on_snapshot_read: Callable[[Process, SnapshotPiece], None] = lambda process, piece: None
         self.counters = {
@@ -56,6 +58,7 @@ class ModelSpark:
             "compactions beside a stage": 0,
             "places with noted keys": 0,
             "places with deletes written anew": 0,
+            "stages in shared jobs": 0,
         }
 
     def run_stage(self, spark: object, job: Job, group: str, guard: RoundGuard) -> list[PieceResult]:
@@ -63,13 +66,40 @@ class ModelSpark:
         self._scheduler.sleep(self._chance.choice((20, 500, 3_000, 9_000)))
         if self._chance.random() < 0.02 * self.faults:
             self._scheduler.sleep(self._chance.randrange(600_000))
+        # Cancelled by the guard's `stop`, as Spark ends a job group.
+        return self._done(job, guard.check)
+
+    def run_together(
+        self, spark: object, jobs: Sequence[StageJob], tasks: int, group: str
+    ) -> list[list[PieceResult] | None]:
+        """Run stages in one job, which takes the place of `shared_stage.run_together`."""
+        self._scheduler.sleep(self._chance.choice((20, 500, 3_000, 70_000)))
+        if self._chance.random() < 0.02 * self.faults:
+            return [None] * len(jobs)
+        self.counters["stages in shared jobs"] += len(jobs)
+        return [self._done_or_none(job, group) for job in jobs]
+
+    def cancel_shared(self, spark: object, group: str) -> None:
+        """End a shared job."""
+        self._cancelled.add(group)
+
+    def _done_or_none(self, job: StageJob, group: str) -> list[PieceResult] | None:
+        def check() -> None:
+            if group in self._cancelled:
+                raise FlussTieringError(ErrorCode.UNKNOWN, "the Spark job was cancelled")
+
+        try:
+            return self._done(job, check)
+        except FlussTieringError:
+            return None
+
+    def _done(self, job: Job, check: Callable[[], None]) -> list[PieceResult]:
         results = []
         for number in range(len(job.work)):
             for _ in range(4):
-                guard.check()
+                check()
                 self._scheduler.sleep(self._chance.randrange(1, 400))
-                # Cancelled by the guard's `stop`, as Spark ends a job group.
-                guard.check()
+                check()
                 if self._chance.random() < 0.025 * self.faults:
                     self.counters["compactions beside a stage"] += 1
                     self._lake.compact(str(job.table.path))
@@ -167,6 +197,9 @@ class NoProgress(Closing):
     def note(self, path: TablePath, what: str) -> None:
         return
 
+    def drained(self, done: int, total: int, text: str) -> None:
+        return
+
 
 class HandedOut(TableRun):
     """Runs the round of a table that the server handed out, instead of claiming one by name."""
@@ -242,7 +275,13 @@ class Driver:
             limits=self._limits,
             progress=NoProgress(),
             runtime=runtime,
-            run_stage=self._spark.run_stage,
+            run_stage=SharedStages(
+                lambda: 2,
+                self._spark.run_stage,
+                self._spark.run_together,
+                self._spark.cancel_shared,
+                runtime=runtime,
+            ).run_stage,
             # A stage of the model asks its guard.
             cancel_stage=lambda spark, group: None,
         )

@@ -43,7 +43,7 @@ LEASE_CHECK_MS = 60_000
 
 _BACKOFF_MS: Final = (10_000, 600_000)
 _MAX_FAILURES: Final = 2
-_KEPT_ROUNDS: Final = 30
+_KEPT_ROUNDS: Final = 100
 _DOWN_MS: Final = (100, 2_000, 20_000)
 
 

@@ -22,6 +22,7 @@ from fluss_tiering.lake.iceberg import table as iceberg_table
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.spark.round import round as spark_round
+from fluss_tiering.spark.round import shared_stage
 from simulation.actors import DagRun, Operator, Writer
 from simulation.checks import Checks
 from simulation.driver import Driver, ModelSpark
@@ -31,7 +32,7 @@ from simulation.lake import ModelLake, NoStatistics, live_data_files
 from simulation.network import Endpoint, Network
 from simulation.scheduler import Process, Scheduler
 from simulation.server import SimServer
-from simulation.storage import ModelStorage
+from simulation.storage import ROW_BYTES, ModelStorage
 from simulation.store import FaultyStore, MemoryStore
 
 _TABLES = 12
@@ -124,7 +125,7 @@ class World:
     def some_tables(self, chance: random.Random) -> list[TablePath]:
         while not (tables := self.storage.tables()):
             self.scheduler.sleep(1_000)
-        return [table.path for table in chance.sample(tables, min(len(tables), chance.choice((1, 1, 2))))]
+        return [table.path for table in chance.sample(tables, min(len(tables), chance.choice((1, 1, 2, 4))))]
 
     def table_created(self, table: TableInfo) -> None:
         self.checks.lake.created(table, self.storage)
@@ -251,6 +252,7 @@ def _simulated(world: World) -> Iterator[None]:
         stack.enter_context(patch(iceberg_table, "write_file_without_rows", world.spark.write_file_without_rows))
         stack.enter_context(patch(iceberg_table, "ContentFiles", NoStatistics))
         stack.enter_context(patch(iceberg_table, "live_data_files", live_data_files))
+        stack.enter_context(patch(shared_stage, "_SMALL_BYTES", 8 * ROW_BYTES))
         stack.enter_context(patch(spark_round, "open_offsets_reader", lambda *_: world.storage.lake_offsets))
         try:
             yield

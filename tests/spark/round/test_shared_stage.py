@@ -46,7 +46,10 @@ class Jobs:
         self.together: list[list[int]] = []
         self.let_go = threading.Event()
         self.failing: set[int] = set()
-        self.stages = SharedStages(lambda: 2, self._alone, self._together)
+        self.cancelled: list[str] = []
+        self.may_end = threading.Event()
+        self.may_end.set()
+        self.stages = SharedStages(lambda: 2, self._alone, self._together, self._cancel)
         self._threads = ThreadPoolExecutor(8)
 
     def _alone(self, spark: object, job: Job, group: str, guard: RoundGuard) -> list[PieceResult]:
@@ -54,9 +57,18 @@ class Jobs:
         assert job.table.table_id or self.let_go.wait(60)
         return results_of(job)
 
-    def _together(self, spark: object, jobs: Sequence[StageJob], tasks: int) -> list[list[PieceResult] | None]:
+    def _cancel(self, spark: object, group: str) -> None:
+        self.cancelled.append(group)
+        self.may_end.set()
+
+    def _together(
+        self, spark: object, jobs: Sequence[StageJob], tasks: int, group: str
+    ) -> list[list[PieceResult] | None]:
         assert tasks == 2
         self.together.append(sorted(job.table.table_id for job in jobs))
+        assert self.may_end.wait(60)
+        if group in self.cancelled:
+            return [None] * len(jobs)
         return [None if job.table.table_id in self.failing else results_of(job) for job in jobs]
 
     def start(self, job: StageJob, guard: RoundGuard | None = None) -> Any:
@@ -123,6 +135,23 @@ def test_a_round_that_is_lost_leaves_the_others_behind() -> None:
     assert jobs.together == []
 
 
+def test_a_round_that_is_lost_ends_the_shared_job_that_reads_its_snapshots() -> None:
+    jobs, lost = Jobs(), RoundGuard(Claim(2, table_info(2).path, 1), lambda: None)
+    futures = jobs.start_behind_table_0(job_of(1))
+    reading = jobs.start(job_of(2), lost)
+    wait_until(lambda: len(jobs.stages._waiting) == 2)
+    jobs.may_end.clear()
+    jobs.let_go.set()
+    wait_until(lambda: jobs.together == [[1, 2]])
+    lost.lose(GONE)
+    with pytest.raises(FlussTieringError) as error:
+        reading.result(60)
+    assert error.value is GONE
+    assert len(jobs.cancelled) == 1
+    assert rows(futures) == [[0, 0], [1, 1]]
+    assert jobs.alone == [0, 1], "the other one ran by itself"
+
+
 def test_a_stage_that_does_not_end_holds_up_the_others_only_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = Jobs()
     first, *others = jobs.start_behind_table_0(job_of(1), job_of(2))
@@ -144,9 +173,9 @@ def test_each_stage_of_a_shared_job_gets_its_results_or_none(monkeypatch: pytest
 
     monkeypatch.setattr(StageJob, "__call__", do)
     context = Context()
-    done = run_together(cast("Any", context), [job_of(1), job_of(2), job_of(3)], 2)
+    done = run_together(cast("Any", context), [job_of(1), job_of(2), job_of(3)], 2, "a group")
     assert [each and [result.rows for result in each] for each in done] == [[1, 1], None, [3, 3]]
     assert [job.work for job in context.sent[0].jobs] == [(), (), ()], "a task receives its own work only"
     assert context.told["spark.scheduler.pool"] == "shared"
     context = Context(lost=PySparkException("ExecutorLostFailure"))
-    assert run_together(cast("Any", context), [job_of(1), job_of(2)], 2) == [None, None]
+    assert run_together(cast("Any", context), [job_of(1), job_of(2)], 2, "a group") == [None, None]

@@ -5,13 +5,15 @@ tables wait, and then share the next one. A table that is alone waits for nothin
 
 Each table's failure stays its own. A stage that fails in a shared job, or whose shared job fails or takes long, runs
 again in a job of its own, which Spark repeats and whose error is the table's. Until a table's own job works, its later
-stages are not shared either. A round that is lost meanwhile leaves the shared job, which goes on for the others.
+stages are not shared either. A round that is lost meanwhile ends the shared job, since it releases the snapshots that
+the job still reads; the others then run by themselves.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -30,6 +32,8 @@ _MAX_SHARED_S: Final = 60.0
 """A shared job that takes longer is cancelled, and no stage waits longer for a job to end: a source may not answer."""
 _LOOK_S: Final = 0.5
 """How often a round that waits for a shared job looks whether it may go on."""
+_END_S: Final = 10.0
+"""How long a round that was lost waits for the end of the shared job that reads for it."""
 _SMALL_BYTES: Final = 4 << 20
 """The size of the pieces of a stage that shares a job, at most. A task does them in a fraction of a second."""
 _MAX_STAGES: Final = 64
@@ -63,7 +67,9 @@ class SharedStages:
     Args:
         parallelism: Returns how many tasks run at the same time.
         alone: Runs a stage in a job of its own.
-        together: Runs stages in one job, and returns the results of each; None for a stage that failed.
+        together: Runs stages in one job, whose group has a name, and returns the results of each; None for a stage that
+            failed.
+        cancel: Ends a job by the name of its group, from any thread.
         runtime: The threads of the application.
     """
 
@@ -71,16 +77,20 @@ class SharedStages:
         self,
         parallelism: Callable[[], int],
         alone: Callable[[SparkSession, Job, str, RoundGuard], Results] = run_stage,
-        together: Callable[[SparkSession, Sequence[StageJob], int], list[Results | None]] | None = None,
+        together: Callable[[SparkSession, Sequence[StageJob], int, str], list[Results | None]] | None = None,
+        cancel: Callable[[SparkSession, str], None] = cancel_stage,
         runtime: Runtime = SYSTEM,
     ) -> None:
         self._parallelism = parallelism
         self._alone = alone
         self._together = run_together if together is None else together
+        self._cancel = cancel
         self._runtime = runtime
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
         self._busy = False
+        self._group = ""
+        """The name of the group of the newest shared job."""
         self._apart: set[int] = set()
         """The ids of the tables whose last stage did not work in a shared job."""
 
@@ -115,15 +125,20 @@ class SharedStages:
                     self._hand_over(())
                     return None
         except BaseException:
-            if not self._withdraw(mine) and mine.woken.is_set() and not mine.ended:
-                # It was just told to run the next job.
-                self._hand_over(())
+            if not self._withdraw(mine) and not mine.ended:
+                if mine.woken.is_set():
+                    # It was just told to run the next job.
+                    self._hand_over(())
+                else:
+                    self._cancel(spark, self._group)
+                    mine.woken.wait(_END_S)
             raise
         if mine.ended:
             return mine.results
         # This stage runs the next job, for itself and for all that wait by now.
         with self._lock:
             others, self._waiting = self._waiting[: _MAX_STAGES - 1], self._waiting[_MAX_STAGES - 1 :]
+            self._group = f"fluss-tiering-shared-{uuid.uuid4()}"
         try:
             if not others:
                 return self._alone(spark, job, group, guard)
@@ -132,7 +147,7 @@ class SharedStages:
             self._hand_over(others)
 
     def _run(self, spark: SparkSession, stages: Sequence[_Waiting]) -> Results | None:
-        done = self._together(spark, [each.job for each in stages], self._parallelism())
+        done = self._together(spark, [each.job for each in stages], self._parallelism(), self._group)
         for each, results in zip(stages, done, strict=True):
             each.results = results
         return stages[0].results
@@ -157,10 +172,16 @@ class SharedStages:
             each.woken.set()
 
 
-def run_together(spark: SparkSession, jobs: Sequence[StageJob], tasks: int) -> list[Results | None]:
-    """Run stages in one Spark job. Return the results of each in the order of its pieces; None for one that failed."""
+def run_together(spark: SparkSession, jobs: Sequence[StageJob], tasks: int, group: str) -> list[Results | None]:
+    """Run stages in one Spark job. Return the results of each in the order of its pieces; None for one that failed.
+
+    Args:
+        spark: The session.
+        jobs: The stages.
+        tasks: How many Spark tasks share the stages, at most.
+        group: The name of the Spark job group, which no other job has.
+    """
     context = spark.sparkContext
-    group = f"fluss-tiering-shared-{threading.get_ident()}-{id(jobs)}"
     context.setJobGroup(group, f"tier {len(jobs)} tables with little new data")
     context.setLocalProperty(POOL_PROPERTY, "shared")
     timer = threading.Timer(_MAX_SHARED_S, cancel_stage, (spark, group))
