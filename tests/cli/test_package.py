@@ -13,7 +13,9 @@ from fluss_tiering.spark.options import parse_arguments
 def test_a_printed_request_names_packaged_files_and_nothing_of_this_machine(command, tmp_path, monkeypatch):
     monkeypatch.setenv("FLUSS_TIERING_TOKEN", "secret")
     folder = tmp_path / "made" / "package"
-    assert f"to {folder}" in command("package", "--to", str(folder)).out
+    assert f"to file:{folder}" in command("package", "--to", f"file:{folder}").out
+    command("package", "--to", str(tmp_path / "plain"))
+    assert (tmp_path / "plain" / "application.py").is_file()
     printing = ("--print-submit", "--json", "--package", f"file://{folder}", "--spark-version", "3.5")
     request = json.loads(command("tier", "shop.orders", "--server", "ti:9133", *printing).out)
 

@@ -270,11 +270,13 @@ def test_a_folder_that_executors_cannot_write_to_is_told_with_what_to_look_at(sa
     assert "immutable (lsattr)" in message
 
 
-def test_a_full_disk_is_told_with_what_to_look_at() -> None:
-    said = "OSError: [Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device"
-    text = f'Traceback (most recent call last):\n  File "pieces.py", line 90, in _do\n{said}\n\n\tat org.apache'
-    message = failure_of(PySparkException(text)).message
-    assert message.startswith(f"a Spark task failed: {said}; expected room for the files of the lake table")
+def test_what_can_be_done_is_told() -> None:
+    for said, told in {
+        "OSError: [Errno 28] Detail: [errno 28] No space left on device": "; expected room for the files of the lake",
+        "pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has another.": " Set PYSPARK",
+    }.items():
+        text = f'Traceback (most recent call last):\n  File "pieces.py", line 90, in _do\n{said}\n\n\tat org.apache'
+        assert failure_of(PySparkException(text)).message.startswith(f"a Spark task failed: {said}{told}")
 
 
 def test_the_reason_is_a_workers_last_line_whatever_its_error_is_called():

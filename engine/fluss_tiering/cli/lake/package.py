@@ -35,7 +35,7 @@ def package(
     with tempfile.TemporaryDirectory(prefix="fluss-tiering-package-") as folder:
         files = write_package(Path(folder))
         try:
-            store, path = fs.FileSystem.from_uri(to if "://" in to else Path(to).resolve().as_uri())
+            store, path = fs.FileSystem.from_uri(to if ":/" in to else Path(to).resolve().as_uri())
             store.create_dir(path)
             fs.copy_files(folder, path, destination_filesystem=store)
         except (OSError, ValueError) as error:

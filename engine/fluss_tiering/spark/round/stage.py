@@ -27,18 +27,20 @@ _WORKER_DIED: Final = "Python worker exited unexpectedly"
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE)
 _JVM_ERROR: Final = re.compile(r"^: (?:\w+\.)+\w+: (.+)$", re.MULTILINE)
 _PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
-_NO_ACCESS: Final = re.compile(r"^PermissionError\b|\bErrno 30\b")
-"""What PyArrow says of a folder without rights, of an immutable one, and of a file system that is read-only."""
-_ACCESS: Final = (
-    "; expected files that Spark's executors may read, in a folder in which they may create new ones: look at the "
-    "owner and the rights of both, whether they are immutable (lsattr), and whether their file system is mounted "
-    "read-only"
-)
-_NO_ROOM: Final = re.compile(r"\bErrno 28\b")
-_ROOM: Final = (
-    "; expected room for the files of the lake table: look at the free space of the lake's folder, and at quotas"
-)
-"""Our own files on the executor's disk are named by errors of ours, so that this is a file of the lake."""
+_WHAT_TO_DO: Final = {
+    # What PyArrow says of a folder without rights, of an immutable one, and of a file system that is read-only.
+    re.compile(r"^PermissionError\b|\bErrno 30\b"): (
+        "; expected files that Spark's executors may read, in a folder in which they may create new ones: look at the "
+        "owner and the rights of both, whether they are immutable (lsattr), and whether their file system is mounted "
+        "read-only"
+    ),
+    # Our own files on the executor's disk are named by errors of ours, so that this is a file of the lake.
+    re.compile(r"\bErrno 28\b"): (
+        "; expected room for the files of the lake table: look at the free space of the lake's folder, and at quotas"
+    ),
+    re.compile(r"PYTHON_VERSION_MISMATCH"): " Set PYSPARK_PYTHON to a Python of the driver's version on each worker.",
+}
+"""What a Python error says -> what is added to it."""
 
 _LONGEST_WAIT_S: Final = 30.0
 """As long as Spark waits before its first job (`spark.scheduler.maxRegisteredResourcesWaitingTime`)."""
@@ -116,10 +118,8 @@ def failure_of(error: Py4JError | PySparkException) -> FlussTieringError:
     return FlussTieringError(ErrorCode.UNKNOWN, _cause(error))
 
 
-def _what_to_look_at(error: str) -> str:
-    if _NO_ACCESS.search(error):
-        return _ACCESS
-    return _ROOM if _NO_ROOM.search(error) else ""
+def _what_to_do(error: str) -> str:
+    return next((told for pattern, told in _WHAT_TO_DO.items() if pattern.search(error)), "")
 
 
 def _cause(error: Py4JError | PySparkException) -> str:
@@ -133,7 +133,7 @@ def _cause(error: Py4JError | PySparkException) -> str:
         return "a Spark executor's Python worker died, killed or out of memory: see the executor's log"
     # Not every error is called so: pyarrow's are ArrowInvalid and the like.
     if raised := _TRACEBACK.findall(text) or _PYTHON_ERROR.findall(text):
-        return f"a Spark task failed: {raised[-1]}{_what_to_look_at(raised[-1])}"
+        return f"a Spark task failed: {raised[-1]}{_what_to_do(raised[-1])}"
     # py4j's first line names only the call.
     if said := _JVM_ERROR.findall(text):
         return f"a Spark job failed: {said[0]}"
