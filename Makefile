@@ -125,7 +125,7 @@ test-install: $(INSTALLED) ## Both packages resolve under Airflow's constraints 
 test-ways: setup ## A round by what the real operator of each way to submit sends, run by spark-submit (needs the network)
 	@PYTHONPATH=tools $(BIN)/python -m verification.ways
 
-test-platforms: setup ## The whole job on each lake catalog and store; writes docs/reference/platforms.md (ARGS="--only nessie"; needs the network)
+test-platforms: setup ## The whole job on each lake catalog, store and cluster of Spark; writes docs/reference/platforms.md (ARGS="--only nessie"; needs the network)
 	@PYTHONPATH=verification:tests:tools:. $(BIN)/python -m platforms $(ARGS)
 
 # Go builds helm, which takes some minutes the first time.

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from fluss_tiering import TablePath, TieringClient, WriteKind
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo
@@ -65,8 +65,65 @@ def server(folder: Path, *settings: str) -> Iterator[str]:
         process.wait()
 
 
-class Round:
-    """A table, what it holds, and the steps that are tried with it."""
+class Changes:
+    """A table and what it holds. Who tiers it and who reads its lake table is left to others.
+
+    Args:
+        client: The client of the tiering server.
+        target: The address of the tiering server.
+        name: The name of the table.
+        options: Options of the table, which has `table.datalake.enabled`.
+    """
+
+    def __init__(
+        self,
+        client: TieringClient,
+        target: str,
+        *,
+        name: str = "orders",
+        options: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._client, self._target = client, target
+        self._rows: dict[int, str | None] = {}
+        descriptor = self._descriptor({"table.datalake.enabled": "true", **options})
+        self._table: TableInfo = client.create_table(TablePath("shop", name), descriptor)
+
+    def rounds(self) -> None:
+        """Tier a first time, and again after upserts and deletes."""
+        self._write({key: f"name {key}" for key in range(1000)})
+        self._tier()
+        self._write({key: None if key % 2 else "changed" for key in range(500, 1500)})
+        deleted = range(100)
+        self._send(WriteKind.DELETE, dict.fromkeys(deleted))
+        self._rows = {key: value for key, value in self._rows.items() if key not in deleted}
+        self._tier()
+        self._compare()
+
+    def _descriptor(self, options: dict[str, str]) -> TableDescriptor:
+        return TableDescriptor(_COLUMNS, ("id",), ("id",), 2, options)
+
+    def _write(self, rows: dict[int, str | None]) -> None:
+        self._send(WriteKind.UPSERT, rows)
+        self._rows.update(rows)
+
+    def _send(self, kind: WriteKind, rows: dict[int, str | None]) -> None:
+        batch = pa.RecordBatch.from_pydict({"id": list(rows), "name": list(rows.values())}, schema=_SCHEMA)
+        for _ in self._client.write_rows(self._table.path, kind, [batch]):
+            pass
+
+    def _tier(self) -> None:
+        raise NotImplementedError
+
+    def _compare(self) -> None:
+        raise NotImplementedError
+
+    def _expect_equal(self, rows: Iterable[tuple[int, str | None]]) -> None:
+        found = sorted(rows)
+        expect(found == sorted(self._rows.items()), f"expected {len(self._rows)} rows, found {len(found)} or others")
+
+
+class Round(Changes):
+    """The steps that are tried with a table, and Spark in this process."""
 
     def __init__(
         self,
@@ -77,10 +134,8 @@ class Round:
         name: str = "orders",
         options: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._client, self._spark, self._target = client, spark, target
-        self._rows: dict[int, str | None] = {}
-        descriptor = self._descriptor({"table.datalake.enabled": "true", **options})
-        self._table: TableInfo = client.create_table(TablePath("shop", name), descriptor)
+        super().__init__(client, target, name=name, options=options)
+        self._spark = spark
 
     def steps(self) -> dict[str, Callable[[], None]]:
         """Return the steps in their order."""
@@ -93,17 +148,6 @@ class Round:
             'format("fluss")': self.source,
             "catalog": self.catalog,
         }
-
-    def rounds(self) -> None:
-        """Tier a first time, and again after upserts and deletes."""
-        self._write({key: f"name {key}" for key in range(1000)})
-        self._tier()
-        self._write({key: None if key % 2 else "changed" for key in range(500, 1500)})
-        deleted = range(100)
-        self._send(WriteKind.DELETE, dict.fromkeys(deleted))
-        self._rows = {key: value for key, value in self._rows.items() if key not in deleted}
-        self._tier()
-        self._compare()
 
     def verify(self) -> None:
         """Compare the lake with the table, by Spark."""
@@ -150,18 +194,6 @@ class Round:
         (status,) = self._spark.sql("SELECT table_name FROM fluss_catalog.sys.lake_tiering_status").collect()
         expect(status.table_name == "orders", str(status))
 
-    def _descriptor(self, options: dict[str, str]) -> TableDescriptor:
-        return TableDescriptor(_COLUMNS, ("id",), ("id",), 2, options)
-
-    def _write(self, rows: dict[int, str | None]) -> None:
-        self._send(WriteKind.UPSERT, rows)
-        self._rows.update(rows)
-
-    def _send(self, kind: WriteKind, rows: dict[int, str | None]) -> None:
-        batch = pa.RecordBatch.from_pydict({"id": list(rows), "name": list(rows.values())}, schema=_SCHEMA)
-        for _ in self._client.write_rows(self._table.path, kind, [batch]):
-            pass
-
     def _tier(self) -> None:
         (result,) = application.run(TierOptions(server=self._target, tables=(self._table.path,)), self._spark)
         expect(result.error is None, str(result.error))
@@ -171,9 +203,8 @@ class Round:
         self._spark.sql(f"REFRESH TABLE {name}.{self._table.path}")
         self._expect_rows(self._spark.sql(f"SELECT id, name FROM {name}.{self._table.path}"))
 
-    def _expect_rows(self, frame: object) -> None:
-        found = sorted((row.id, row.name) for row in frame.collect())  # type: ignore[attr-defined]
-        expect(found == sorted(self._rows.items()), f"expected {len(self._rows)} rows, found {len(found)} or others")
+    def _expect_rows(self, frame: DataFrame) -> None:
+        self._expect_equal((row.id, row.name) for row in frame.collect())
 
 
 def expect(condition: bool, otherwise: str) -> None:

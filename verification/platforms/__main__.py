@@ -18,6 +18,7 @@ from typing import Any, Final
 from fetch_spark_jars import jars
 from fetch_test_servers import SERVERS, fetch_jar
 from markdown_text import table
+from platforms.clusters import CLUSTERS, Cluster, tried
 from platforms.running import PLATFORMS, Platform, Running
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -55,6 +56,15 @@ cluster](../how-to/kubernetes.md), for versions of Spark [compatibility](compati
 
 """
 
+_WHERE_SPARK_RUNS: Final = """
+## Where Spark runs
+
+Here the lake is a folder of one machine, and the cluster is what changes. The workers' Python has the requirements
+but not the package. A round takes 100,000 upserts while the process of an executor, of the application master, or the
+whole application is killed. A lost process must not fail the round. After `yarn application -kill` nothing may stay
+leased, and the next round tiers. Each time pyiceberg reads the rows, which are compared with those that were written.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -76,7 +86,7 @@ class Result:
     seconds: float
     steps: list[dict[str, Any]]
 
-    def failed(self, platform: Platform) -> list[str]:
+    def failed(self, platform: Platform | Cluster) -> list[str]:
         """Return the steps that failed although they should work."""
         return [
             f"{platform.name}, {each['kind']}, {each['step']}: {each['told']}"
@@ -92,6 +102,17 @@ def run(platform: Platform) -> Result:
         steps = _steps(running, platform)
     seconds = time.monotonic() - began
     return Result(running.version, running.properties, list(running.jars), dict(running.environment), seconds, steps)
+
+
+def run_on(cluster: Cluster) -> Result:
+    """Start a cluster of Spark, and let applications tier on it."""
+    began = time.monotonic()
+    steps = []
+    with tempfile.TemporaryDirectory(prefix=f"fluss-{cluster.name}-") as name:
+        for told in tried(cluster, Path(name)):
+            steps.append(told)
+            _say(cluster, told)
+    return Result(cluster.version, {}, [], {}, time.monotonic() - began, steps)
 
 
 def _steps(running: Running, platform: Platform) -> list[dict[str, Any]]:
@@ -131,14 +152,18 @@ def _steps(running: Running, platform: Platform) -> list[dict[str, Any]]:
                 job.stdin.flush()
                 continue
             steps.append(told)
-            came = "as it should" if _is_right(platform, told) else told["told"]
-            sys.stdout.write(f"{platform.name}, {told['kind']}, {told['step']}: {told['seconds']:.1f} s, {came}\n")
-            sys.stdout.flush()
+            _say(platform, told)
         if job.wait() != 0:
             messages.seek(0)
             last = messages.read().decode(errors="replace").strip().splitlines()[-1:]
             steps.append({"kind": "position deletes", "step": "rounds", "told": f"the job ended: {last}"})
     return steps
+
+
+def _say(platform: Platform | Cluster, told: Mapping[str, Any]) -> None:
+    came = "as it should" if _is_right(platform, told) else told["told"]
+    sys.stdout.write(f"{platform.name}, {told['kind']}, {told['step']}: {told['seconds']:.1f} s, {came}\n")
+    sys.stdout.flush()
 
 
 def page(results: Mapping[str, Result]) -> str:
@@ -156,6 +181,8 @@ def page(results: Mapping[str, Result]) -> str:
     parts = [_INTRODUCTION, table(("Platform", "Version", *_STEPS, "Seconds"), rows)]
     for platform in known:
         parts.append(_section(platform, results[platform.name]))
+    parts.append(_WHERE_SPARK_RUNS)
+    parts += [_section_of_cluster(each, results[each.name]) for each in CLUSTERS if each.name in results]
     text = "".join(parts)
     for pattern, name in _NAMED_ANEW.items():
         text = re.sub(pattern, name, text)
@@ -191,10 +218,25 @@ def _section(platform: Platform, result: Result) -> str:
     return "".join(lines)
 
 
-def _is_right(platform: Platform, told: Mapping[str, Any]) -> bool:
+def _seen(step: Mapping[str, Any]) -> str:
+    if step["told"] is not None:
+        return "**failed**"
+    return "each row once" if step["saw"] is None else f"refused: `{step['saw']}`"
+
+
+def _section_of_cluster(cluster: Cluster, result: Result) -> str:
+    rows = ((each["kind"], each["step"], f"{each['seconds']:.0f} s", _seen(each)) for each in result.steps)
+    lines = [f"\n### {cluster.title}\n\n{result.version}. All of it took {result.seconds:.0f} s.\n\n"]
+    lines += ["".join(f"    {line}".rstrip() + "\n" for line in cluster.command.splitlines()), "\n"]
+    lines += [table(("Deploy mode", "Done", "Took", "Seen"), rows)]
+    lines += [f"\n**Failed:** {each}\n" for each in result.failed(cluster)]
+    return "".join(lines)
+
+
+def _is_right(platform: Platform | Cluster, told: Mapping[str, Any]) -> bool:
     if told["kind"] == "wrong":
         return bool(told["right"])
-    return told["told"] is None or told["step"] in platform.refuses
+    return told["told"] is None or (isinstance(platform, Platform) and told["step"] in platform.refuses)
 
 
 def _is_secret(key: str) -> bool:
@@ -204,7 +246,7 @@ def _is_secret(key: str) -> bool:
 def main() -> int:
     """Run the job on all platforms, write the page, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    names = [each.name for each in PLATFORMS]
+    names = [each.name for each in (*PLATFORMS, *CLUSTERS)]
     parser.add_argument("--only", action="append", choices=names, help="Run only this platform.")
     only = parser.parse_args().only
     _RESULTS.mkdir(parents=True, exist_ok=True)
@@ -212,11 +254,11 @@ def main() -> int:
     os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "when_required"
     failed: list[str] = []
     results: dict[str, Result] = {}
-    for platform in PLATFORMS:
+    for platform in (*PLATFORMS, *CLUSTERS):
         kept = _RESULTS / f"{platform.name}.json"
         if only is None or platform.name in only:
             try:
-                result = run(platform)
+                result = run(platform) if isinstance(platform, Platform) else run_on(platform)
             except (OSError, RuntimeError, subprocess.SubprocessError, SystemExit) as error:
                 failed.append(f"{platform.name} was not started: {error}")
                 sys.stdout.write(f"{failed[-1]}\n")

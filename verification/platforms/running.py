@@ -192,7 +192,7 @@ def _s3(folder: Path) -> Iterator[Running]:
         store.filesystem().create_dir("lake")
         yield Running(
             {
-                **_sqlite(folder),
+                **sqlite(folder),
                 "warehouse": "s3://lake/warehouse",
                 **_place_on_s3(store),
                 "s3.access-key-id": ACCESS_KEY,
@@ -368,7 +368,7 @@ def _azure(folder: Path) -> Iterator[Running]:
         authority = f"{_ACCOUNT}.dfs.core.windows.net"
         yield Running(
             {
-                **_sqlite(folder),
+                **sqlite(folder),
                 "warehouse": f"abfss://lake@{authority}/warehouse",
                 "io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
                 f"adls.connection-string.{authority}": f"http://{host}/{_ACCOUNT}",
@@ -396,7 +396,7 @@ def _gcs(folder: Path) -> Iterator[Running]:
         urllib.request.urlopen(bucket).close()
         yield Running(
             {
-                **_sqlite(folder),
+                **sqlite(folder),
                 "warehouse": "gs://lake/warehouse",
                 "io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO",
                 "gcs.service.host": url,
@@ -416,7 +416,7 @@ def _gcs(folder: Path) -> Iterator[Running]:
         )
 
 
-def _sqlite(folder: Path) -> dict[str, str]:
+def sqlite(folder: Path) -> dict[str, str]:
     """Return the properties of a JDBC catalog for a store of files."""
     uri = f"jdbc:sqlite:{folder}/catalog.db?busy_timeout=30000"
     return {"type": "jdbc", "name": "lake", "uri": uri, "jdbc.schema-version": "V1"}
