@@ -24,7 +24,7 @@ from platforms.running import PLATFORMS, Platform, Running
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "reference" / "platforms.md"
 _RESULTS: Final = SERVERS.parent / "platforms"
-_SECRET: Final = re.compile(r"(password|secret|key|token)$")
+_SECRET: Final = re.compile(r"(password|secret|key|token|credential)$")
 _NAMED_ANEW: Final = {
     r"/tmp/fluss-[\w-]+": "/FOLDER",
     r"127\.0\.0\.1:(?!9/?\b)\d+": "HOST:PORT",
@@ -116,9 +116,11 @@ def run_on(cluster: Cluster) -> Result:
 
 
 def _steps(running: Running, platform: Platform) -> list[dict[str, Any]]:
+    own = [str(fetch_jar(each)) for each in running.jars]
     asked = {
         "properties": running.properties,
-        "jars": [*map(str, jars()), *(str(fetch_jar(each)) for each in running.jars)],
+        "jars": [*map(str, jars()), *own],
+        "own jars": own,
         "wrong": running.wrong,
         "options": platform.options,
         "leaves out": list(platform.leaves_out),

@@ -19,6 +19,7 @@ from typing import Final
 from examples.ports import free_ports
 from fetch_test_servers import AWS_BUNDLE, REST_AWS, SERVERS, JavaServer, fetch_jar
 from java_servers import RunningProgram, RunningServer
+from platforms.token_proxy import TOKENS_PATH, TokenProxy
 from postgres_support import Postgres, socket_of
 from rest_support import RestCatalog
 from s3_support import ACCESS_KEY, REGION, SECRET_KEY, S3Server
@@ -183,6 +184,24 @@ def _rest(folder: Path) -> Iterator[Running]:
             wrong={"address": {"uri": f"http://{_NOWHERE}"}, "path": {"uri": f"{catalog.properties['uri']}/nothing"}},
             stop=catalog.stop,
             start=catalog.start,
+        )
+
+
+@contextmanager
+def _rest_oauth2(folder: Path) -> Iterator[Running]:
+    with RestCatalog(folder) as catalog, TokenProxy(f"127.0.0.1:{catalog.port}", "lake:lake-secret") as proxy:
+        yield Running(
+            {
+                **catalog.properties,
+                "uri": proxy.endpoint,
+                "name": "lake",
+                "rest.auth.type": "oauth2",
+                "credential": "lake:lake-secret",
+                "oauth2-server-uri": f"{proxy.endpoint}{TOKENS_PATH}",
+                "scope": "lake",
+            },
+            "the server of Iceberg's own tests 1.10.0, behind a proxy that asks for tokens of 20 s",
+            wrong={"credential": {"credential": "lake:wrong"}, "no credential": {"credential": ""}},
         )
 
 
@@ -480,6 +499,7 @@ PLATFORMS: Final = (
     Platform("postgresql", "JDBC catalog on PostgreSQL", _postgresql),
     Platform("mariadb", "JDBC catalog on MariaDB", _mariadb),
     Platform("rest", "REST catalog", _rest),
+    Platform("rest-oauth2", "REST catalog with OAuth2", _rest_oauth2),
     Platform("s3", "S3, with a JDBC catalog", _s3),
     Platform("rest-s3", "REST catalog that vends credentials, on S3", _rest_on_s3),
     Platform(

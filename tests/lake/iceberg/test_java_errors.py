@@ -86,13 +86,23 @@ REFUSED = JavaException("java.net.ConnectException", "Connection refused\n\tat j
         ),
         (
             JavaException("java.sql.SQLException", "No suitable driver found for jdbc:x"),
-            "Spark has no JDBC driver for the lake catalog: SQLException: No suitable driver found for jdbc:x",
+            (
+                "Spark has no JDBC driver for the lake catalog: name its package in spark.jars.packages, or add it to "
+                "Spark's image: SQLException: No suitable driver found for jdbc:x"
+            ),
         ),
         (
             JavaException("E", "x", JavaException("java.lang.ClassNotFoundException", "org.apache.iceberg.X")),
             (
                 "Spark lacks a jar of the lake: name its package in spark.jars.packages, or add it to Spark's image: "
                 "ClassNotFoundException: org.apache.iceberg.X (E: x)"
+            ),
+        ),
+        (
+            JavaException("E", "Cannot initialize FileIO X: Cannot find constructor for interface Y"),
+            (
+                "Spark lacks a jar of the lake: name its package in spark.jars.packages, or add it to Spark's image: "
+                "E: Cannot initialize FileIO X: Cannot find constructor for interface Y"
             ),
         ),
         (

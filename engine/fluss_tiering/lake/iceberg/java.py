@@ -75,8 +75,12 @@ _WORDS_NO_GC: Final = (
 )
 _NO_GC: Final = "GC is disabled"
 """What Iceberg says of an expiry or a removal of orphan files in such a table."""
-_WORDS_NO_DRIVER: Final = "Spark has no JDBC driver for the lake catalog"
+_WORDS_NO_DRIVER: Final = (
+    "Spark has no JDBC driver for the lake catalog: name its package in spark.jars.packages, or add it to Spark's image"
+)
 _NO_CLASS: Final = frozenset({"ClassNotFoundException", "NoClassDefFoundError"})
+_NO_CONSTRUCTOR: Final = "Cannot find constructor for interface"
+"""What Iceberg says of the class of a catalog or of a store that is in no jar."""
 _WORDS_NO_CLASS: Final = (
     "Spark lacks a jar of the lake: name its package in spark.jars.packages, or add it to Spark's image"
 )
@@ -157,7 +161,7 @@ def _usual_cause(exception: JavaObject) -> str | None:
     state = _sql_state(exception)
     if message.startswith("No suitable driver"):
         return _WORDS_NO_DRIVER
-    if name in _NO_CLASS:
+    if name in _NO_CLASS or _NO_CONSTRUCTOR in message:
         return _WORDS_NO_CLASS
     if name in _REFUSED or state.startswith(_SQL_REFUSED):
         # "credentials: …" would be masked as a secret.
