@@ -63,6 +63,10 @@ Here the lake is a folder of one machine, and the cluster is what changes. The w
 but not the package. A round takes 100,000 upserts while the process of an executor, of the application master, or the
 whole application is killed. A lost process must not fail the round. After `yarn application -kill` nothing may stay
 leased, and the next round tiers. Each time pyiceberg reads the rows, which are compared with those that were written.
+
+YARN kills a driver in cluster mode a quarter of a second after it has asked it to end. What the driver could not tell
+the server, the server finds out after its `heartbeat-timeout` of two minutes. The snapshots of a first round were still
+leased a minute and a half later: `fluss-tiering leases` lists and drops them.
 """
 
 
