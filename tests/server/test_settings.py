@@ -196,7 +196,22 @@ def test_files_set_what_the_environment_does_not(tmp_path: Path, monkeypatch: py
     assert settings.store_url is not None
     assert settings.store_url.get_secret_value().endswith("@db/tiering")
     (tmp_path / "FLUSS_TIERING_STORE_URI").write_text("x")
-    assert unknown_variables(os.environ) == {"FLUSS_TIERING_STORE_URI": "FLUSS_TIERING_STORE_URL"}
+    for name in ("store-url", "fluss_tiering_host"):
+        (tmp_path / name).write_text("x")
+    assert unknown_variables(os.environ) == {
+        "FLUSS_TIERING_STORE_URI": "FLUSS_TIERING_STORE_URL",
+        "fluss_tiering_host": "FLUSS_TIERING_HOST",
+        "store-url": "FLUSS_TIERING_STORE_URL",
+    }
+    (tmp_path / "FLUSS_TIERING_STORE_URL").write_text("u:hunter2@h:5432/db")
+    with pytest.raises(FlussTieringError, match="not one of PostgreSQL") as refused:
+        load_settings()
+    assert "hunter2" not in refused.value.message
+    (tmp_path / "FLUSS_TIERING_STORE_URL").unlink()
+    (tmp_path / "FLUSS_TIERING_STORE_URL").symlink_to("nothing")
+    with pytest.raises(FlussTieringError, match="FLUSS_TIERING_STORE_URL cannot be read: No such file"):
+        load_settings()
+    (tmp_path / "FLUSS_TIERING_STORE_URL").unlink()
     (tmp_path / "FLUSS_TIERING_LAKE_CATALOG").write_bytes(b"\xff")
     with pytest.raises(FlussTieringError, match=r"FLUSS_TIERING_LAKE_CATALOG cannot be read: .*codec"):
         load_settings()

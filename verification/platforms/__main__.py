@@ -29,6 +29,7 @@ _NAMED_ANEW: Final = {
     r"/tmp/fluss-[\w-]+": "/FOLDER",
     r"127\.0\.0\.1:(?!9/?\b)\d+": "HOST:PORT",
     r"cwd=[^)]+": "cwd=/FOLDER",
+    r"expires-at=\d+": "expires-at=MILLISECONDS",
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": "UUID",
 }
 """What each run calls otherwise -> what the page calls it."""
@@ -210,12 +211,17 @@ def _section(platform: Platform, result: Result) -> str:
     lines = [f"\n## {platform.title}\n\n"]
     lines += [f"- `{key}={'…' if _is_secret(key) else value}`\n" for key, value in result.properties.items()]
     lines += [f"- In Spark's jars: `{each}`\n" for each in result.jars]
-    lines += [f"- In the environment of driver and executors: `{key}`\n" for key in result.environment]
+    lines += [
+        f"- In the environment of driver and executors: `{key}={'…' if _is_secret(key) else value}`\n"
+        for key, value in result.environment.items()
+    ]
     lines += [f"- Option of each table: `{key}={value}`\n" for key, value in platform.options.items()]
     by_reason: dict[str, list[str]] = {}
     for step, why in [*platform.refuses.items(), *platform.leaves_out.items()]:
         by_reason.setdefault(why, []).append(step)
     lines += [f"\n{', '.join(steps).capitalize()}: {why}.\n" for why, steps in by_reason.items()]
+    if platform.note:
+        lines.append(f"\n{platform.note}\n")
     wrong = [each for each in result.steps if each["kind"] == "wrong"]
     if wrong:
         rows = ((each["step"], f"{each['seconds']:.0f} s", f"`{each['told']}`") for each in wrong)
@@ -246,7 +252,7 @@ def _is_right(platform: Platform | Cluster, told: Mapping[str, Any]) -> bool:
 
 
 def _is_secret(key: str) -> bool:
-    return _SECRET.search(key) is not None
+    return _SECRET.search(key.lower()) is not None
 
 
 def main() -> int:

@@ -88,6 +88,7 @@ class Platform:
         refuses: Steps that cannot be -> why.
         leaves_out: Steps that are not run -> why.
         options: Options of the tables.
+        note: What else whoever copies the settings must know.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Platform:
     refuses: Mapping[str, str] = field(default_factory=dict)
     leaves_out: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
 
 
 @contextmanager
@@ -524,6 +526,8 @@ PLATFORMS: Final = (
         "Hive metastore",
         _hive,
         options={"iceberg.engine.hive.lock-enabled": "false"},
+        note="Without the lock, two drivers are safe only on a metastore that [has HIVE-26882](lake.md#catalogs), "
+        "which this version has not.",
     ),
     Platform(
         "azure",

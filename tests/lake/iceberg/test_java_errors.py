@@ -99,6 +99,14 @@ REFUSED = JavaException("java.net.ConnectException", "Connection refused\n\tat j
             ),
         ),
         (
+            JavaException(
+                "BlobStorageException",
+                'Status code 404, "<?xml version="1.0"?>\n<Error><Code>ContainerNotFound</Code>\n'
+                "<Message>The specified container does not exist.\nRequestId:7</Message></Error>",
+            ),
+            "BlobStorageException: ContainerNotFound: The specified container does not exist.",
+        ),
+        (
             JavaException("E", "Cannot initialize FileIO X: Cannot find constructor for interface Y"),
             (
                 "Spark lacks a jar of the lake: name its package in spark.jars.packages, or add it to Spark's image: "

@@ -138,6 +138,7 @@ def test_a_drain_of_many_tables_tells_how_far_it_is():
     terminal = Console(file=StringIO(), force_terminal=True, width=160, color_system=None)
     with TerminalProgress(NO_SPARK, terminal) as progress:
         progress.drained(1, 5, told)
+        progress._bars.refresh()
     shown = cast("StringIO", terminal.file).getvalue()
     assert re.search(rf"all tables +.* 1/5 +{told}", shown)
 

@@ -46,7 +46,6 @@ def test_spark_starts_with_the_classes_of_an_archive(spark_jars: str, tmp_path: 
 
 def test_a_folder_has_an_archive_for_each_spark_and_java(tmp_path: Path, monkeypatch, caplog) -> None:
     archives, java = tmp_path / "archives", tmp_path / "java" / "bin" / "java"
-    archives.mkdir()
     java.parent.mkdir(parents=True)
     java.touch()
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
@@ -56,22 +55,28 @@ def test_a_folder_has_an_archive_for_each_spark_and_java(tmp_path: Path, monkeyp
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         made.append(Path(command[-1]))
-        made[-1].touch()
-        return subprocess.CompletedProcess(command, 1, "", "a traceback\nwhy\n")
+        if len(made) == 1:
+            return subprocess.CompletedProcess(command, 1, "", "a traceback\nan.Error: why\n")
+        made[-1].write_text("an archive")
+        return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(subprocess, "run", run)
     assert "SharedArchiveFile" not in driver_jvm_conf()[OPTIONS_KEY]
-    assert not caplog.records, "the folder is empty at first"
+    assert not caplog.records, "the folder is not there at first"
     for _ in range(2):
         make_missing_archive(lambda file: None)
-    assert len(made) == 1
+    assert len(made) == 1, "what failed is not tried again"
     assert made[0].parent == archives
-    assert "so starts stay slow: why" in caplog.text
-    assert f"SharedArchiveFile={made[0]}" in driver_jvm_conf()[OPTIONS_KEY]
+    assert "is empty, so that Spark starts slowly: why; delete the file" in caplog.text
+    assert "SharedArchiveFile" not in driver_jvm_conf()[OPTIONS_KEY]
 
     os.utime(java, (1, 1))
     make_missing_archive(lambda file: None)
     assert made[0] != made[1], "Java was updated"
+    assert f"SharedArchiveFile={made[1]}" in driver_jvm_conf()[OPTIONS_KEY]
+    monkeypatch.setenv(ARCHIVE_VARIABLE, "/proc/archives")
+    make_missing_archive(lambda file: pytest.fail("it cannot be made"))
+    assert "there is no class archive in /proc/archives" in caplog.text
     monkeypatch.delenv(ARCHIVE_VARIABLE)
     make_missing_archive(lambda file: pytest.fail("nobody asked for it"))
 

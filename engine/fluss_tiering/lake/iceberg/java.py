@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -94,6 +95,8 @@ _ALL_WORDS: Final = (
     *_SQLITE.values(),
 )
 """All that `_usual_cause` says. The words of a full volume are among those of SQLite."""
+_TOLD_IN_XML: Final = re.compile(r"<Code>([^<\n]+)</Code>\s*<Message>([^<\n]+)")
+"""What a store says in the body of its answer, which Azure's library puts into its message."""
 _SQL_REFUSED: Final = "28"
 _SQL_UNREACHABLE: Final = "08"
 """Classes of SQLSTATE (ISO 9075-2): invalid authorization, connection exception."""
@@ -186,7 +189,9 @@ def _sql_state(exception: JavaObject) -> str:
 
 def _class_and_message(exception: JavaObject) -> str:
     name = exception.getClass().getSimpleName()
-    message = exception.getMessage()
+    message = exception.getMessage() or ""
+    if told := _TOLD_IN_XML.search(message):
+        message = ": ".join(told.groups())
     return f"{name}: {message.splitlines()[0]}" if message else name
 
 

@@ -354,7 +354,7 @@ def _of_files(environment: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for name in setting_fields():
         file = Path(folder, f"{_PREFIX}{name.upper()}")
-        if file.name not in environment and file.is_file():
+        if file.name not in environment and os.path.lexists(file):
             try:
                 found[name] = file.read_text().strip()
             except (OSError, ValueError) as error:
@@ -373,7 +373,9 @@ def _wrong(error: Mapping[str, Any], given: Collection[str]) -> str:
     told = name.replace("_", "-") if name in given else f"{_PREFIX}{name.upper()}"
     words = expected(fields[name], error)
     # The properties of a catalog may be secrets, all of them or some.
-    is_shown = get_origin(fields[name].annotation) is not dict and repr(value) not in words
+    # So may be a store's URL, which cannot be masked by its form if that is wrong.
+    is_secret = get_origin(fields[name].annotation) is dict or name == "store_url"
+    is_shown = not is_secret and repr(value) not in words
     return f"{told}: {words}{f', not {value!r}' if is_shown else ''}"
 
 
@@ -386,14 +388,19 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
         environment: The environment variables.
     """
     folder = environment.get(SECRETS_VARIABLE)
-    files = [each.name for each in Path(folder).iterdir()] if folder else []
+    files = {each.name for each in Path(folder).iterdir()} if folder else set()
     names = setting_fields()
     unknown: dict[str, str | None] = {}
     for variable in sorted({*environment, *files}):
-        name = variable.upper().removeprefix(_PREFIX).lower()
-        if variable.upper().startswith(_PREFIX) and variable.upper() not in _OF_OTHERS:
-            # Compared without the prefix, which makes all names look alike.
-            close = get_close_matches(name, names, 1)
-            if close != [name]:
-                unknown[variable] = f"{_PREFIX}{close[0].upper()}" if close else None
+        has_prefix = variable.upper().startswith(_PREFIX)
+        name = variable.upper().removeprefix(_PREFIX).lower().replace("-", "_")
+        if variable.upper() in _OF_OTHERS or not (has_prefix or variable in files):
+            continue
+        # Compared without the prefix, which makes all names look alike.
+        close = get_close_matches(name, names, 1)
+        meant = f"{_PREFIX}{close[0].upper()}" if close else None
+        # A file counts by its exact name only, and without the prefix it may be none of ours.
+        is_known = close == [name] and (variable not in files or variable == meant)
+        if not is_known and (has_prefix or close == [name]):
+            unknown[variable] = meant
     return unknown

@@ -101,7 +101,7 @@ def checked_store_url(url: str) -> sa.URL:
         kind = "" if parsed is None else f" but of {parsed.drivername}"
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"the store's URL is not one of PostgreSQL{kind}: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE; "
-            "leave it out for SQLite in the data folder",
+            f"the store's URL is not one of PostgreSQL{kind}: expected postgresql://, then the user, a colon, the "
+            "password, @HOST:PORT/DATABASE; leave it out for SQLite in the data folder",
         )
     return parsed.set(drivername="postgresql+psycopg")

@@ -138,6 +138,9 @@ class TerminalProgress(Closing):
         """Stop updating the bars."""
         self._closed.set()
         self._thread.join()
+        if self._all is not None:
+            # The bar was last told up to ten seconds ago.
+            self._bars.update(self._all, visible=False)
         self._bars.stop()
 
     def step(self, path: TablePath, what: str) -> None:

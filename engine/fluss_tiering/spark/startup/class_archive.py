@@ -24,6 +24,7 @@ from fluss_tiering.spark.startup.jvm import (
     OPTIONS_KEY,
     archive_of,
     driver_jvm_conf,
+    is_archive_folder,
     spark_conf_folder,
 )
 from fluss_tiering.spark.startup.session import own_session
@@ -75,7 +76,8 @@ def make_class_archive(file: Path, starting: Callable[[], object] = lambda: None
         if not made.is_file():
             raise FlussTieringError(
                 ErrorCode.UNKNOWN,
-                "Java ended without an archive: expected Java 17; with --verbose Java's own messages are shown",
+                "Java ended without an archive: expected Java 17 and 300 MB of free space beside the file; Java's own "
+                "messages are shown by `fluss-tiering --verbose class-archive`",
             )
         made.replace(file)
     return file.stat().st_size
@@ -84,20 +86,28 @@ def make_class_archive(file: Path, starting: Callable[[], object] = lambda: None
 def make_missing_archive(starting: Callable[[Path], object]) -> None:
     """Make the archive of this Spark and this Java, if the environment names a folder for archives that has none.
 
-    A failure is logged: archives only make the next starts faster.
+    A failure is logged: archives only make the next starts faster. An empty file is then left in its place, so that the
+    next application does not try again.
 
     Args:
         starting: Is called with the file before it is made, which takes half a minute.
     """
     value = os.environ.get(ARCHIVE_VARIABLE, "")
-    if not value or not Path(value).is_dir() or (file := archive_of(value)).is_file() or not driver_jvm_conf():
+    if not value or not is_archive_folder(value) or (file := archive_of(value)).is_file() or not driver_jvm_conf():
         return
-    starting(file)
-    # This process has a JVM already, whose options are others.
-    ended = subprocess.run([sys.executable, "-c", _MAKE, str(file)], capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
-        why = (ended.stderr.strip().splitlines() or ["no message"])[-1]
-        logger.warning("there is no class archive in %s, so starts stay slow: %s", value, why)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _check_file(file)
+        starting(file)
+        # This process has a JVM already, whose options are others.
+        command = [sys.executable, "-c", _MAKE, str(file)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode != 0:
+            file.touch()
+            told = (ended.stderr.strip().splitlines() or ["no message"])[-1].rpartition("Error: ")[2]
+            logger.warning("%s is empty, so that Spark starts slowly: %s; delete the file to try again", file, told)
+    except (FlussTieringError, OSError) as error:
+        logger.warning("there is no class archive in %s, so that Spark starts slowly: %s", value, error)
 
 
 def _check_file(file: Path) -> None:

@@ -87,9 +87,12 @@ def spark_conf_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def archive_of(value: str) -> Path:
-    """Return the archive that the variable names. In a folder it is the one of this Spark and this Java."""
+    """Return the archive that the variable names. In a folder it is the one of this Spark and this Java.
+
+    A file is one whose name ends with `.jsa`.
+    """
     named = Path(value)
-    if not named.is_dir():
+    if not is_archive_folder(value):
         return named
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
@@ -98,16 +101,23 @@ def archive_of(value: str) -> Path:
     return named / f"spark-{pyspark.__version__}-java-{crc32(f'{java.resolve()} {changed_ns}'.encode()):08x}.jsa"
 
 
+def is_archive_folder(value: str) -> bool:
+    """Return whether the variable names a folder, which need not exist."""
+    return Path(value).suffix != ".jsa" and not Path(value).is_file()
+
+
 def _with_archive(value: str | None) -> str:
     if not value:
         return ""
-    if not (file := archive_of(value)).is_file():
-        if not Path(value).is_dir():
-            logger.warning(
-                "%s=%s is not a file: Spark starts without it; make it with `fluss-tiering class-archive`",
-                ARCHIVE_VARIABLE,
-                value,
-            )
+    file = archive_of(value)
+    if not file.is_file() and not is_archive_folder(value):
+        logger.warning(
+            "%s=%s is not a file: Spark starts without it; make it with `fluss-tiering class-archive`",
+            ARCHIVE_VARIABLE,
+            value,
+        )
+    # An empty one stands for one that could not be made.
+    if not file.is_file() or not file.stat().st_size:
         return ""
     return f' {_WARN_ON_STDERR} "-XX:SharedArchiveFile={file}"'
 

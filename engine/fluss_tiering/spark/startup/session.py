@@ -26,7 +26,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.ended import SparkEndedError, got_no_answer, tells_end_of_spark
 from fluss_tiering.spark.startup.checks import check_master, require_own_jvm
 from fluss_tiering.spark.startup.interrupts import check_interrupt, interrupted_by_sigint, quieten_py4j
-from fluss_tiering.spark.startup.jvm import JvmProcess, own_jvm, under_spark_submit
+from fluss_tiering.spark.startup.jvm import ARCHIVE_VARIABLE, JvmProcess, archive_of, own_jvm, under_spark_submit
 from fluss_tiering.spark.startup.workers import local_workers_conf
 from fluss_tiering.spark.submit import spark_conf
 from fluss_tiering.spark.versions import check_client
@@ -141,11 +141,13 @@ def _quieten_accumulators(spark: SparkSession) -> None:
 
 def _not_started(master: str, error: Py4JError | PySparkException | ConnectionError, words: str) -> FlussTieringError:
     why = str(error) if isinstance(error, ConnectionError) else java_error_text(error)
+    archive = os.environ.get(ARCHIVE_VARIABLE)
+    damaged = f", and that {archive_of(archive)} is not damaged" if archive and archive_of(archive).is_file() else ""
     return FlussTieringError(
         ErrorCode.UNAVAILABLE,
         f"Spark does not start with the master {master!r} ({why}){f': {words}' if words else ''}. "
-        "Check that Java 17 or 21 is installed, and that the master is right and can be reached; with --verbose "
-        "Spark's own messages are shown",
+        "Check that Java 17 or 21 is installed, and that the master is right and can be reached"
+        f"{damaged}; with --verbose Spark's own messages are shown",
     )
 
 
