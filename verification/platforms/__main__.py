@@ -179,13 +179,11 @@ def page(results: Mapping[str, Result]) -> str:
     rows = (
         (
             platform.title,
-            results[platform.name].version,
             *(_cell(platform, results[platform.name], step) for step in _STEPS),
-            f"{results[platform.name].seconds:.0f}",
         )
         for platform in known
     )
-    parts = [_INTRODUCTION, table(("Platform", "Version", *_STEPS, "Seconds"), rows)]
+    parts = [_INTRODUCTION, table(("Platform", *_STEPS), rows)]
     for platform in known:
         parts.append(_section(platform, results[platform.name]))
     parts.append(_WHERE_SPARK_RUNS)
@@ -208,7 +206,7 @@ def _cell(platform: Platform, result: Result, step: str) -> str:
 
 
 def _section(platform: Platform, result: Result) -> str:
-    lines = [f"\n## {platform.title}\n\n"]
+    lines = [f"\n## {platform.title}\n\nTried: {result.version}. All of it took {result.seconds:.0f} s.\n\n"]
     lines += [f"- `{key}={'…' if _is_secret(key) else value}`\n" for key, value in result.properties.items()]
     lines += [f"- In Spark's jars: `{each}`\n" for each in result.jars]
     lines += [

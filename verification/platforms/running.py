@@ -121,7 +121,7 @@ def _postgresql(folder: Path) -> Iterator[Running]:
                     "jdbc.schema-version": "V1",
                     "warehouse": f"file:{folder / 'warehouse'}",
                 },
-                "16, with the JDBC driver 42.7.8",
+                "PostgreSQL 16, with the JDBC driver 42.7.8",
                 [_POSTGRESQL],
                 wrong={
                     "password": {"jdbc.password": "wrong"},
@@ -164,7 +164,7 @@ def _mariadb(folder: Path) -> Iterator[Running]:
                 "jdbc.schema-version": "V1",
                 "warehouse": f"file:{folder / 'warehouse'}",
             },
-            f"10.11, with the JDBC driver {_MARIADB.rpartition(':')[2]}",
+            f"MariaDB 10.11, with the JDBC driver {_MARIADB.rpartition(':')[2]}",
             [_MARIADB],
             wrong={
                 "password": {"jdbc.password": "wrong"},
@@ -265,7 +265,7 @@ def _nessie(folder: Path) -> Iterator[Running]:
                 "ref": "main",
                 "warehouse": f"file:{folder / 'warehouse'}",
             },
-            _NESSIE.split(":")[2],
+            f"Nessie {_NESSIE.split(':')[2]}",
             wrong={"address": {"uri": f"http://{_NOWHERE}/api/v2"}, "branch": {"ref": "nothing"}},
         )
 
@@ -295,7 +295,7 @@ def _nessie_rest(folder: Path) -> Iterator[Running]:
                     "s3.access-key-id": ACCESS_KEY,
                     "s3.secret-access-key": SECRET_KEY,
                 },
-                f"{_NESSIE.split(':')[2]}, S3Proxy 2.7.0",
+                f"Nessie {_NESSIE.split(':')[2]}, S3Proxy 2.7.0",
                 [AWS_BUNDLE],
                 {"AWS_REQUEST_CHECKSUM_CALCULATION": "when_required"},
                 {"warehouse": {"warehouse": "nothing"}, "address": {"uri": f"http://{_NOWHERE}/iceberg"}},
@@ -370,7 +370,7 @@ def _hive(folder: Path) -> Iterator[Running]:
                 "uri": f"thrift://127.0.0.1:{port}",
                 "warehouse": f"file:{warehouse}",
             },
-            "3.1.3, with Derby and without its transaction tables",
+            "Hive 3.1.3, with Derby and without its transaction tables",
             wrong={"address": {"uri": f"thrift://{_NOWHERE}"}},
             stop=server.stop,
             start=server.start,
