@@ -162,7 +162,7 @@ def test_tables_under_the_former_default_name_are_not_made_again(spark, session,
     IcebergCatalogs(former).open_table(replace(table, lake_catalog_properties={**properties, "name": "fluss_catalog"}))
 
     with pytest.raises(FlussTieringError, match="is in the JDBC catalog 'fluss_catalog', the former default") as error:
-        IcebergCatalogs(session).open_table(unnamed)
+        IcebergCatalogs(session).find_table(unnamed)
     assert error.value.code is ErrorCode.LAKE_TABLE_MISMATCH
     elsewhere = replace(unnamed, path=TablePath("db", "another"))
     assert IcebergCatalogs(session).find_table(elsewhere) is None

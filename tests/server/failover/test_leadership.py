@@ -45,7 +45,7 @@ def test_a_silent_database_is_given_half_of_the_lease(candidate: Callable[..., C
     assert limits == [30], "the tables are made once"
     assert first.leadership.acquire()
     first.leadership.renew()
-    assert limits == [30, 25, 25]
+    assert limits == [30, 25, 25, 25], "the layout is looked at first"
 
 
 def test_servers_that_start_at_the_same_time_make_the_tables_one_after_the_other(
