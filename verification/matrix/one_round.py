@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -65,7 +66,7 @@ def server(folder: Path, *settings: str) -> Iterator[str]:
         process.wait()
 
 
-class Changes:
+class Changes(ABC):
     """A table and what it holds. Who tiers it and who reads its lake table is left to others.
 
     Args:
@@ -111,11 +112,11 @@ class Changes:
         for _ in self._client.write_rows(self._table.path, kind, [batch]):
             pass
 
-    def _tier(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _tier(self) -> None: ...
 
-    def _compare(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _compare(self) -> None: ...
 
     def _expect_equal(self, rows: Iterable[tuple[int, str | None]]) -> None:
         found = sorted(rows)

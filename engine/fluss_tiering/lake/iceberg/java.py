@@ -76,15 +76,12 @@ _WORDS_NO_GC: Final = (
 )
 _NO_GC: Final = "GC is disabled"
 """What Iceberg says of an expiry or a removal of orphan files in such a table."""
-_WORDS_NO_DRIVER: Final = (
-    "Spark has no JDBC driver for the lake catalog: name its package in spark.jars.packages, or add it to Spark's image"
-)
+_ADD_PACKAGE: Final = "name its package in spark.jars.packages, or add it to Spark's image"
+_WORDS_NO_DRIVER: Final = f"Spark has no JDBC driver for the lake catalog: {_ADD_PACKAGE}"
 _NO_CLASS: Final = frozenset({"ClassNotFoundException", "NoClassDefFoundError"})
 _NO_CONSTRUCTOR: Final = "Cannot find constructor for interface"
 """What Iceberg says of the class of a catalog or of a store that is in no jar."""
-_WORDS_NO_CLASS: Final = (
-    "Spark lacks a jar of the lake: name its package in spark.jars.packages, or add it to Spark's image"
-)
+_WORDS_NO_CLASS: Final = f"Spark lacks a jar of the lake: {_ADD_PACKAGE}"
 _ALL_WORDS: Final = (
     _WORDS_REFUSED,
     _WORDS_UNREACHABLE,

@@ -53,12 +53,14 @@ class _Waiting:
         woken: Is set when the stage is done, or is to run the next shared job.
         results: What the stage wrote; None if it is not done.
         ended: Whether its shared job has ended.
+        group: The name of the Spark job group of its shared job; empty if it has no part in one.
     """
 
     job: StageJob
     woken: Event
     results: Results | None = None
     ended: bool = False
+    group: str = ""
 
 
 class SharedStages:
@@ -89,8 +91,6 @@ class SharedStages:
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
         self._busy = False
-        self._group = ""
-        """The name of the group of the newest shared job."""
         self._apart: set[int] = set()
         """The ids of the tables whose last stage did not work in a shared job."""
 
@@ -130,7 +130,7 @@ class SharedStages:
                     # It was just told to run the next job.
                     self._hand_over(())
                 else:
-                    self._cancel(spark, self._group)
+                    self._cancel(spark, mine.group)
                     mine.woken.wait(_END_S)
             raise
         if mine.ended:
@@ -138,7 +138,9 @@ class SharedStages:
         # This stage runs the next job, for itself and for all that wait by now.
         with self._lock:
             others, self._waiting = self._waiting[: _MAX_STAGES - 1], self._waiting[_MAX_STAGES - 1 :]
-            self._group = f"fluss-tiering-shared-{uuid.uuid4()}"
+            shared = f"fluss-tiering-shared-{uuid.uuid4()}"
+            for each in (mine, *others):
+                each.group = shared
         try:
             if not others:
                 return self._alone(spark, job, group, guard)
@@ -147,7 +149,7 @@ class SharedStages:
             self._hand_over(others)
 
     def _run(self, spark: SparkSession, stages: Sequence[_Waiting]) -> Results | None:
-        done = self._together(spark, [each.job for each in stages], self._parallelism(), self._group)
+        done = self._together(spark, [each.job for each in stages], self._parallelism(), stages[0].group)
         for each, results in zip(stages, done, strict=True):
             each.results = results
         return stages[0].results
