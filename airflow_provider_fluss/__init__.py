@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         FlussCompactOperator,
         FlussExpireSnapshotsOperator,
         FlussMaintainOperator,
+        FlussPublishOperator,
         FlussVerifyOperator,
     )
     from airflow_provider_fluss.operators.round import FlussTieringOperator
@@ -39,6 +40,7 @@ __all__ = [
     "FlussExpireSnapshotsOperator",
     "FlussHook",
     "FlussMaintainOperator",
+    "FlussPublishOperator",
     "FlussReleaseKvSnapshotLeaseOperator",
     "FlussTableTieredTrigger",
     "FlussTieringNotifier",
@@ -60,6 +62,7 @@ if not TYPE_CHECKING:
         "FlussCompactOperator": "operators.maintenance",
         "FlussExpireSnapshotsOperator": "operators.maintenance",
         "FlussMaintainOperator": "operators.maintenance",
+        "FlussPublishOperator": "operators.maintenance",
         "FlussHook": "hooks.fluss",
         "FlussReleaseKvSnapshotLeaseOperator": "operators.lease",
         "FlussTableTieredTrigger": "triggers.tiered",

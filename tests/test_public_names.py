@@ -63,6 +63,7 @@ PUBLIC = {
         "FlussExpireSnapshotsOperator",
         "FlussHook",
         "FlussMaintainOperator",
+        "FlussPublishOperator",
         "FlussReleaseKvSnapshotLeaseOperator",
         "FlussTableTieredTrigger",
         "FlussTieringNotifier",

@@ -1,4 +1,4 @@
-"""The operators that maintain and compact lake tables, expire snapshots, and compare rows with the source tables."""
+"""The operators that maintain, compact, expire, verify and publish lake tables."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from fluss_tiering.spark.maintenance_options import (
     ExpireOptions,
     MaintainOptions,
     MaintenanceOptions,
+    PublishOptions,
     VerifyOptions,
 )
 
@@ -319,6 +320,49 @@ class FlussVerifyOperator(FlussMaintenanceOperator):
     def options(self, server: str, tables: tuple[TablePath, ...]) -> VerifyOptions:
         """Return the options of the application. Raises what the base class says."""
         return VerifyOptions(server, tables, limit=whole_number("limit", self.limit))
+
+
+class FlussPublishOperator(FlussMaintenanceOperator):
+    """Let the readers of lake tables see what rounds have committed to the branch `table.datalake.commit-branch`.
+
+    Main moves forward in one commit, and Fluss is told of it. Rounds may run at the same time. To publish again what
+    was published changes nothing, so that a retry is safe.
+
+    Args:
+        tables: The `database.table` of each table. (templated)
+        snapshot: The snapshot that the checks have passed, if `tables` has one table, for example
+            `"{{ ti.xcom_pull('tier')[0]['lake_snapshot_id'] }}"`. None, also as a text, is the newest one of the
+            branch, whether it was checked or not. (templated)
+        tag: A tag for the snapshot, which keeps it from being expired, for example `"{{ ds }}"`. (templated)
+        fluss_conn_id: The connection of the tiering server. (templated)
+        conn_id: The Spark connection. (templated)
+        name: The name of the Spark application. (templated)
+        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
+    """
+
+    template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "snapshot", "tag")
+
+    def __init__(
+        self,
+        *,
+        tables: Sequence[str],
+        snapshot: int | str | None = None,
+        tag: str | None = None,
+        fluss_conn_id: str = FlussHook.default_conn_name,
+        conn_id: str = DEFAULT_SPARK_CONN_ID,
+        name: str = "fluss-publish",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(tables=tables, fluss_conn_id=fluss_conn_id, conn_id=conn_id, name=name, **kwargs)
+        self.snapshot = snapshot
+        self.tag = tag
+
+    def options(self, server: str, tables: tuple[TablePath, ...]) -> PublishOptions:
+        """Return the options of the application. Raises what the base class says."""
+        # A round that found nothing new has no snapshot, of which a template makes a text.
+        is_newest = self.snapshot in {None, "", "None"}
+        snapshot = None if self.snapshot is None or is_newest else whole_number("snapshot", self.snapshot)
+        return PublishOptions(server, tables, snapshot=snapshot, tag=self.tag)
 
 
 def _age(value: timedelta | str | None) -> str | None:

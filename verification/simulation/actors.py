@@ -15,7 +15,7 @@ from airflow_provider_fluss.submit_task import SubmitState
 from fluss_tiering.client import lease_latest_snapshots
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
-from fluss_tiering.model.table_options import LAKE_DELETE_FILES
+from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH, LAKE_DELETE_FILES
 from simulation.driver import Driver
 from simulation.network import Endpoint, SimClient
 from simulation.scheduler import Process
@@ -132,6 +132,8 @@ class Operator:
             for table in world.storage.tables():
                 if self._chance.random() < 0.15:
                     world.lake.compact_slowly(str(table.path), self._chance.choice((0, 100, 5_000, 60_000)))
+                if world.lake.content(str(table.path)).has_branch and self._chance.random() < 0.3:
+                    world.publish(table)
                 if self._chance.random() < 0.05:
                     world.storage.set_property(table.path, LAKE_DELETE_FILES.key, self._chance.choice(_DELETE_FILES))
             world.scheduler.sleep(self._chance.randrange(1_000 if len(present) < tables else 200_000))
@@ -142,6 +144,7 @@ class Operator:
         primary_key = ("k",) if self._chance.random() < 0.75 else ()
         freshness = self._chance.choice(("10s", "3min", "1h"))
         deletes = self._chance.choice(_DELETE_FILES)
+        has_branch = self._chance.random() < 0.25
         table = self._world.server.create_table(
             path,
             TableDescriptor(
@@ -153,10 +156,12 @@ class Operator:
                     "table.datalake.enabled": "true",
                     "table.datalake.freshness": freshness,
                     LAKE_DELETE_FILES.key: deletes,
+                    **({LAKE_COMMIT_BRANCH.key: "audit"} if has_branch else {}),
                 },
             ),
         )
         if table is not None:
+            self._world.lake.content(str(path)).has_branch = has_branch
             self._world.table_created(table)
 
 

@@ -25,6 +25,7 @@ from fluss_tiering.spark.round.deletes import PlannedDeletes
 from fluss_tiering.spark.round.pieces import PieceWork
 from fluss_tiering.spark.round.shared_stage import SharedStages
 from fluss_tiering.spark.table_run import TableRun
+from simulation import lake as simulation_lake
 from simulation.key_index import SimPlaceIndex
 from simulation.lake import Delta, Transaction
 from simulation.position_deletes import FoundRows, PositionDeletes
@@ -240,6 +241,12 @@ DEFECTS: Final[dict[str, Planted]] = {
     ),
     "the epoch is not checked at prepare and commit": Planted(
         _patched(LakeTieringManager, "require_round", lambda self, table_id, epoch: None), "S5"
+    ),
+    "a round is registered before it is published": Planted(
+        _patched(iceberg_table.IcebergTable, "commits_to_main", True), "was not published"
+    ),
+    "main moves from wherever it is": Planted(
+        _patched(simulation_lake, "is_at", lambda content, expected: True), "goes back"
     ),
     "the attempt token is ignored": Planted(_token_ignored, "L22"),
     "a found snapshot is registered with one's own offsets": Planted(

@@ -60,7 +60,9 @@ class FlinkTiering:
         files, offsets = self._written(table, known)
         self._world.scheduler.sleep(self._chance.randrange(10, 30_000))
         path = self._client.prepare_lake_snapshot(table, claim.tiering_epoch, offsets)
-        if not files or not self._is_newest(handle, known):
+        # It commits to main, and leaves alone the tables whose rounds commit to a branch.
+        has_branch = self._world.lake.content(handle.name()).has_branch
+        if not files or has_branch or not self._is_newest(handle, known):
             self.counters["commits of Flink that were overtaken"] += bool(files)
             self._client.heartbeat(failed=[HeartbeatEntry(table.table_id, claim.tiering_epoch, error_message="behind")])
             return

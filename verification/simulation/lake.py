@@ -55,17 +55,30 @@ class LakeSnapshotNode:
 
 @dataclass(slots=True)
 class LakeContent:
-    """A lake table in the catalog."""
+    """A lake table in the catalog.
+
+    Attributes:
+        head: The newest snapshot of the branch that rounds commit to.
+        main: The newest snapshot of main, if that is another branch.
+        has_branch: Whether it is another one.
+    """
 
     name: str
     format_version: int
     head: LakeSnapshotNode | None = None
+    main: LakeSnapshotNode | None = None
+    has_branch: bool = False
     nodes: dict[int, LakeSnapshotNode] = field(default_factory=dict)
 
     @property
     def files(self) -> LakeFiles:
         """The live files of the newest snapshot."""
         return LakeFiles() if self.head is None else self.head.files
+
+    @property
+    def published(self) -> LakeSnapshotNode | None:
+        """The newest snapshot of main."""
+        return self.main if self.has_branch else self.head
 
     def rows(self, bucket: int) -> dict[int, list[int]]:
         """Return the rows of a bucket as readers see them, as key -> values. More than one is a doubled row."""
@@ -89,6 +102,7 @@ class ModelLake:
         self.referenced: set[str] = set()
         self.on_commit: Callable[[LakeContent, Sequence[Delta]], None] = lambda content, deltas: None
         self.on_compact: Callable[[LakeContent, int], None] = lambda content, bucket: None
+        self.on_publish: Callable[[LakeContent, LakeSnapshotNode | None], None] = lambda content, before: None
         self.on_delete: Callable[[str], None] = lambda location: None
         self.counters = {
             "commits": 0,
@@ -96,6 +110,8 @@ class ModelLake:
             "unknown commits": 0,
             "late commits": 0,
             "drivers killed before they registered": 0,
+            "publications": 0,
+            "publications overtaken": 0,
             "compactions": 0,
             "compactions refused": 0,
             "conflicts with compactions": 0,
@@ -182,6 +198,21 @@ class ModelLake:
         self.on_commit(content, deltas)
         return True
 
+    def move_main(self, content: LakeContent, expected: LakeSnapshotNode | None, wanted: LakeSnapshotNode) -> bool:
+        """Let readers of main see a snapshot of the branch, if main is at the expected snapshot."""
+        if not is_at(content, expected):
+            self.counters["publications overtaken"] += 1
+            return False
+        self.counters["publications"] += 1
+        before, content.main = content.main, wanted
+        self.on_publish(content, before)
+        return True
+
+
+def is_at(content: LakeContent, expected: LakeSnapshotNode | None) -> bool:
+    """Return whether main is at a snapshot, as a catalog compares it in its swap."""
+    return content.main is expected
+
 
 class Handle:
     """The library's `LakeTable` in one driver. It keeps the metadata that it has loaded until it is refreshed."""
@@ -190,6 +221,7 @@ class Handle:
         self._lake = lake
         self._content = content
         self.head = content.head
+        self.published = content.published
 
     def name(self) -> str:
         return self._content.name
@@ -214,7 +246,7 @@ class Handle:
 
     def commits(self, question: str) -> str:
         asked, found = json.loads(question), []
-        for node in ancestors(self.head):
+        for node in ancestors(self.published if asked["published"] else self.head):
             if node.snapshot_id == asked["known"]:
                 return json.dumps({"reached": True, "commits": found})
             if node.summary.get(asked["userKey"]) == asked["user"]:
@@ -240,7 +272,31 @@ class Handle:
         self._lake.scheduler.sleep(self._lake.chance.randrange(1, 30))
         if self._lake.happens(0.2):
             raise java_error("RuntimeIOException", "the catalog does not answer")
-        self.head = self._content.head
+        self.head, self.published = self._content.head, self._content.published
+
+    def publishedSnapshot(self) -> str | None:
+        return None if self.published is None else str(self.published.snapshot_id)
+
+    def publish(self, question: str) -> str:
+        """Move main to the newest snapshot of the branch, as the library's `Publication` does."""
+        lake, chance = self._lake, self._lake.chance
+        answer = {"refused": None, "commits": 0, "rows": 0}
+        while True:
+            self.refresh()
+            wanted, main = self.head, self.published
+            if wanted is None:
+                return json.dumps({**answer, "refused": "nothing"})
+            if comes_from(main, wanted):
+                break
+            if main is not None and not comes_from(wanted, main):
+                return json.dumps({**answer, "refused": "moved", "main": main.snapshot_id})
+            if lake.happens(0.1):
+                current_process().pause(lake.scheduler.now + chance.randrange(1_000, 900_000))
+            lake.scheduler.sleep(chance.randrange(1, 60))
+            lake.move_main(self._content, main, wanted)
+            if lake.happens(0.1):
+                raise java_error("ServiceUnavailableException", "503")
+        return json.dumps({**answer, "snapshot": wanted.snapshot_id})
 
     def newTransaction(self) -> Transaction:
         return Transaction(self._lake, self._content, self)
@@ -555,3 +611,8 @@ def ancestors(node: LakeSnapshotNode | None) -> Iterator[LakeSnapshotNode]:
     while node is not None:
         yield node
         node = node.parent
+
+
+def comes_from(node: LakeSnapshotNode | None, earlier: LakeSnapshotNode) -> bool:
+    """Return whether a snapshot is another one, or was built on it."""
+    return any(each is earlier for each in ancestors(node))

@@ -9,7 +9,7 @@ from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.lake.protocol import LakeCommit, ReadOffsets
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.server.core.managers import Managers
-from simulation.lake import Delta, LakeContent, ModelLake, ancestors
+from simulation.lake import Delta, LakeContent, LakeSnapshotNode, ModelLake, ancestors, comes_from
 from simulation.references import LakeReference
 from simulation.storage import Change, ModelStorage
 
@@ -25,6 +25,7 @@ class LakeChecks:
         self.counters = {"lost rows": 0, "doubled rows": 0, "rows": 0}
         lake.on_commit = self.committed
         lake.on_compact = self.compacted
+        lake.on_publish = self.published
         lake.on_delete = self.deleted
 
     def created(self, table: TableInfo, storage: ModelStorage) -> None:
@@ -92,6 +93,11 @@ class LakeChecks:
         expected = table.rows.get(bucket, {})
         self._compare(content, bucket, expected, {*expected, *content.rows(bucket)})
 
+    def published(self, content: LakeContent, before: LakeSnapshotNode | None) -> None:
+        """Check that main went forward: that its readers lose nothing that they have seen."""
+        if before is not None and not comes_from(content.main, before):
+            self._violated(f"table {content.name}: main goes back from {before.snapshot_id}, so that rounds are lost")
+
     def deleted(self, location: str) -> None:
         """Check a file that a driver has deleted."""
         if location in self._lake.referenced:
@@ -100,6 +106,9 @@ class LakeChecks:
     def registered(self, managers: Managers, table_id: int, snapshot_id: int) -> None:
         """Check a lake snapshot that the server registered: it exists and has these offsets."""
         table = next(each for each in self._tables.values() if each.table_id == table_id)
+        content = next(each for name, each in self._lake.tables.items() if self._tables[name] is table)
+        if all(each.snapshot_id != snapshot_id for each in ancestors(content.published)):
+            self._violated(f"table {table_id}: lake snapshot {snapshot_id} is registered and was not published")
         known = managers.lake.known(table_id, snapshot_id)
         offsets = {bucket.bucket: end for bucket, end in known.unpack().log_end_offsets.items()} if known else None
         if offsets != table.by_snapshot.get(snapshot_id):
@@ -114,8 +123,10 @@ class LakeChecks:
         return table.epochs.get(snapshot_id, tiering_epoch) != tiering_epoch
 
     def is_complete(self, table: TableInfo) -> bool:
-        """Return whether the lake holds the whole log."""
-        reference = self._tables[str(table.path)]
+        """Return whether the lake holds the whole log, and readers of main see it."""
+        reference, content = self._tables[str(table.path)], self._lake.content(str(table.path))
+        if content.published is not content.head:
+            return False
         return all(reference.offsets.get(bucket, 0) >= len(log) for bucket, log in reference.logs.items())
 
     def is_registered(self, table: TableInfo, managers: Managers) -> bool:
@@ -141,7 +152,7 @@ class LakeChecks:
             self._compare(content, bucket, expected, {*expected, *content.rows(bucket)})
 
     def _newest_of_ours(self, table: TableInfo) -> int | None:
-        head = self._lake.content(str(table.path)).head
+        head = self._lake.content(str(table.path)).published
         ours = (each.snapshot_id for each in ancestors(head) if from_summary(each.summary) is not None)
         return next(ours, None)
 

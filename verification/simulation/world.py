@@ -8,7 +8,7 @@ import random
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from google.protobuf.message import Message
 
 from airflow_provider_fluss.lease import LeaseHandle
 from fluss_tiering.lake.iceberg import table as iceberg_table
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.server.core.store.store import SqlTieringStore
+from fluss_tiering.spark.maintenance.publish import publish
 from fluss_tiering.spark.round import round as spark_round
 from fluss_tiering.spark.round import shared_stage
 from simulation.actors import DagRun, Operator, Writer
@@ -28,8 +30,8 @@ from simulation.checks import Checks
 from simulation.driver import Driver, ModelSpark
 from simulation.flink import FlinkTiering
 from simulation.key_index import ModelKeyIndexes
-from simulation.lake import ModelLake, NoStatistics, live_data_files
-from simulation.network import Endpoint, Network
+from simulation.lake import ModelLake, NoStatistics, SimCatalog, live_data_files
+from simulation.network import Endpoint, Network, SimClient
 from simulation.scheduler import Process, Scheduler
 from simulation.server import SimServer
 from simulation.storage import ROW_BYTES, ModelStorage
@@ -150,6 +152,19 @@ class World:
             self.scheduler.after(int(10 ** self._fates.uniform(0.5, 5)), lambda: self._pause(process))
         return driver
 
+    def publish(self, table: TableInfo) -> None:
+        """Publish what rounds have committed to the branch of a table, in a process that may be killed or paused."""
+        process = Process(f"publish {table.path}")
+        self.scheduler.spawn(process, self._publish, process, table)
+        if self._fates.random() < 0.25 * self.faults:
+            self.scheduler.after(self._fates.randrange(1, 1_000), lambda: self.scheduler.kill(process))
+
+    def _publish(self, process: Process, table: TableInfo) -> None:
+        catalog: Any = SimCatalog(self.lake)
+        # The next try goes on from whatever this one did.
+        with suppress(FlussTieringError):
+            publish(SimClient(Endpoint(self.network, process)), catalog, table)
+
     # Faults
 
     def _kill(self, process: Process, driver: Driver) -> None:
@@ -205,6 +220,10 @@ class World:
             self.server.resume_parked()
             for table in behind:
                 self.start_driver([table.path], None, 600_000)
+            self._run_for(600_000)
+            for table in behind:
+                if self.lake.content(str(table.path)).has_branch:
+                    self.publish(table)
             self._run_for(600_000)
         if self.checks.violation is None:
             self.checks.at_rest()

@@ -338,14 +338,20 @@ class LakeTable(Protocol):
         """
         ...
 
+    @property
+    def commits_to_main(self) -> bool:
+        """Whether rounds commit to the main branch, which readers see."""
+        ...
+
     def unregistered_commit(
-        self, known: int | None, read_offsets: ReadOffsets | None = None
+        self, known: int | None, read_offsets: ReadOffsets | None = None, *, published: bool = False
     ) -> CommittedSnapshot | None:
         """Return the newest commit of tiering in the base's history that is newer than what the storage knows.
 
         Args:
             known: The snapshot that the storage knows; None if it knows none.
             read_offsets: Reads the offsets of a commit of another tiering service. Without it there may be none.
+            published: Whether only commits count that are in main, if rounds commit to another branch.
 
         Raises:
             FlussTieringError: LAKE_TABLE_MISMATCH if the histories of the lake and of the storage do not match, or if

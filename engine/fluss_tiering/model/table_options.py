@@ -79,6 +79,14 @@ LAKE_DELETE_FILES: Final = TableOption(
 )
 DELETE_FILES: Final = ("equality", "position")
 """The values of that option, in lower case."""
+LAKE_COMMIT_BRANCH: Final = TableOption(
+    "table.datalake.commit-branch",
+    "String",
+    "main",
+    "The branch of the lake table that rounds commit to. With another one than `main`, readers see new rows only when "
+    "`fluss-tiering publish` moves `main` forward, and Fluss is told of them only then. It is not an option of Fluss: "
+    "a table of a cluster has it as `fluss.table.datalake.commit-branch`.",
+)
 LAKE_AUTO_COMPACTION: Final = TableOption(
     "table.datalake.auto-compaction",
     "Boolean",
@@ -191,6 +199,7 @@ TABLE_OPTIONS: Final = (
     LAKE_TIER_WHEN_UNCHANGED,
     LAKE_MAX_ROUND_DURATION,
     LAKE_DELETE_FILES,
+    LAKE_COMMIT_BRANCH,
     LAKE_AUTO_COMPACTION,
     LAKE_AUTO_EXPIRE_SNAPSHOT,
     LAKE_DATABASE_NAME,
@@ -222,7 +231,9 @@ Fluss writes an option down in a property of the lake table that is called the s
 """
 LAKE_CATALOG_PREFIX: Final = "table.datalake.iceberg."
 """A table option with this prefix overrides a property of the server's lake catalog for its table."""
-OWN_OF_CLUSTERS: Final = tuple(CUSTOM_PREFIX + option.key for option in (LAKE_DELETE_FILES, LAKE_MAX_ROUND_DURATION))
+OWN_OF_CLUSTERS: Final = tuple(
+    CUSTOM_PREFIX + option.key for option in (LAKE_DELETE_FILES, LAKE_MAX_ROUND_DURATION, LAKE_COMMIT_BRANCH)
+)
 """The custom properties by which tables of clusters have the options that Fluss does not know."""
 _DEFINITION: Final = {
     "bucket.num": "the number of its buckets (--buckets)",
@@ -339,6 +350,11 @@ def value_of_own(properties: Mapping[str, str], option: TableOption) -> str | No
 def delete_files_of(properties: Mapping[str, str]) -> str:
     """Return how rounds of a table delete rows by its option `LAKE_DELETE_FILES`: one of `DELETE_FILES`."""
     return (value_of_own(properties, LAKE_DELETE_FILES) or LAKE_DELETE_FILES.default).lower()
+
+
+def commit_branch_of(properties: Mapping[str, str]) -> str:
+    """Return the branch of the lake table that rounds of a table commit to."""
+    return value_of_own(properties, LAKE_COMMIT_BRANCH) or LAKE_COMMIT_BRANCH.default
 
 
 def is_set(properties: Mapping[str, str], option: TableOption) -> bool:

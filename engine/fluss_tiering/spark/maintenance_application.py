@@ -28,12 +28,14 @@ from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_t
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.maintenance.maintain import maintain_table
 from fluss_tiering.spark.maintenance.plan import Step, plan_table, tables_to_maintain
+from fluss_tiering.spark.maintenance.publish import publish_table, published_text
 from fluss_tiering.spark.maintenance.words import done_text, limits_of, planned_text
 from fluss_tiering.spark.maintenance_options import (
     CompactOptions,
     ExpireOptions,
     MaintainOptions,
     MaintenanceOptions,
+    PublishOptions,
     VerifyOptions,
     parse_arguments,
 )
@@ -129,6 +131,8 @@ def _work(
             return partial(_expire, options, client, spark)
         case VerifyOptions():
             return partial(_verify, options, client, spark)
+        case PublishOptions():
+            return partial(_publish, options, client, spark)
 
 
 def _maintain(
@@ -179,6 +183,13 @@ def _expire(options: ExpireOptions, client: TieringClient, spark: SparkSession, 
             done.needed,
             counted(done.deleted_files, "file"),
         )
+    return done.error
+
+
+def _publish(options: PublishOptions, client: TieringClient, spark: SparkSession, table: TableInfo) -> str | None:
+    done = publish_table(client, spark, table, snapshot=options.snapshot, tag=options.tag)
+    if done.error is None:
+        logger.info("%s: %s", table.path, published_text(done))
     return done.error
 
 

@@ -180,13 +180,53 @@ class MaintainOptions:
             )
 
 
-MaintenanceOptions: TypeAlias = MaintainOptions | CompactOptions | ExpireOptions | VerifyOptions
+@dataclass(frozen=True, slots=True)
+class PublishOptions:
+    """Of which lake tables the main branch moves forward, and to which snapshot.
+
+    Attributes:
+        tables: The tables, each once. There is at least one.
+    """
+
+    command: ClassVar[str] = "publish"
+
+    server: str = field(metadata=_SERVER)
+    tables: tuple[TablePath, ...]
+    snapshot: int | None = field(
+        default=None,
+        metadata=about(
+            "--snapshot",
+            "The snapshot of the branch to publish: the one that was checked. The default is the newest one, whether "
+            "it was checked or not.",
+            metavar="ID",
+            least=1,
+            most=(1 << 63) - 1,
+        ),
+    )
+    tag: str | None = field(
+        default=None,
+        metadata=about("--tag", "A tag for the snapshot, which keeps it from being expired.", metavar="NAME"),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse wrong values, and a snapshot of several tables, with INVALID_REQUEST."""
+        check_options(self)
+        if self.snapshot is not None and len(self.tables) > 1:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"--snapshot {self.snapshot} is a snapshot of one lake table, but {', '.join(map(str, self.tables))} "
+                "are named: publish them one by one, or leave it out",
+            )
+
+
+MaintenanceOptions: TypeAlias = MaintainOptions | CompactOptions | ExpireOptions | VerifyOptions | PublishOptions
 
 _COMMANDS: Final[dict[type[MaintenanceOptions], str]] = {
     MaintainOptions: "Do what is worth doing of all maintenance of lake tables.",
     CompactOptions: "Rewrite small files, and files whose rows were deleted or changed.",
     ExpireOptions: "Remove old snapshots, and the files that only those refer to.",
     VerifyOptions: "Compare lake tables with their source tables.",
+    PublishOptions: "Let the readers of main see what rounds have committed to another branch.",
 }
 
 

@@ -23,6 +23,7 @@ from fluss_tiering.model.table_options import (
     ICEBERG_FORMAT_VERSION,
     ICEBERG_LEVEL,
     ICEBERG_TARGET_FILE_SIZE,
+    LAKE_COMMIT_BRANCH,
     LAKE_DATABASE_NAME,
     LAKE_DELETE_FILES,
     LAKE_TABLE_NAME,
@@ -49,6 +50,12 @@ _WHOLE_NUMBERS: Final = {
 """Iceberg's properties that only count from 1 on, with the largest number that Java parses. A wrong one would be found
 by maintenance alone."""
 _DELETE_FILES: Final = (LAKE_DELETE_FILES.key, CUSTOM_PREFIX + LAKE_DELETE_FILES.key)
+_NAMES: Final = (
+    LAKE_DATABASE_NAME.key,
+    LAKE_TABLE_NAME.key,
+    LAKE_COMMIT_BRANCH.key,
+    CUSTOM_PREFIX + LAKE_COMMIT_BRANCH.key,
+)
 _COMPRESSING: Final = ("zstd", "gzip", "snappy", "lz4", "brotli")
 
 
@@ -106,8 +113,8 @@ def _names(descriptor: TableDescriptor) -> Iterator[str]:
 
 
 def _properties(properties: Mapping[str, str]) -> Iterator[str]:
-    for option in (LAKE_DATABASE_NAME, LAKE_TABLE_NAME):
-        if option.key in properties and (objection := _name_objection(option.key, properties[option.key])):
+    for key in _NAMES:
+        if key in properties and (objection := _name_objection(key, properties[key])):
             yield objection
     size = properties.get(ICEBERG_TARGET_FILE_SIZE.key)
     if size is not None and not _is_positive(size):

@@ -132,8 +132,10 @@ class PlainTable:
         later = [each for each in self._history if each.snapshot_id > snapshot_id]
         return bool(later) and all(each.rewrites for each in later)
 
+    commits_to_main = True
+
     def unregistered_commit(
-        self, known: int | None, read_offsets: ReadOffsets | None = None
+        self, known: int | None, read_offsets: ReadOffsets | None = None, *, published: bool = False
     ) -> CommittedSnapshot | None:
         for snapshot in reversed(self._history):
             if snapshot.snapshot_id == known:

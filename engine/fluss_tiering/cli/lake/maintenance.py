@@ -1,4 +1,4 @@
-"""`fluss-tiering compact`, `expire` and `repair`: single steps of the maintenance of lake tables."""
+"""`fluss-tiering compact`, `expire`, `repair` and `publish`: single steps with lake tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.cli.lake.verify import wrong_file_as_json, wrong_file_text
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOptions
+from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOptions, PublishOptions
 from fluss_tiering.spark.startup.checks import check_may_tier
 
 if TYPE_CHECKING:
@@ -101,6 +101,46 @@ def expire(
         _print_results(found, headings, [_expiry_cells(each) for each in found])
         for each in found:
             print_kept(each.path, each.needed)
+    _exit(found)
+
+
+@with_options(PublishOptions, ("snapshot", "tag"), behind="tables")
+def publish(
+    tables: options.Tables,
+    master: options.Master = options.DEFAULT_MASTER,
+    server: options.Server = DEFAULT_TARGET,
+    json: options.Json = False,
+    **given: Any,
+) -> None:
+    """Let the readers of lake tables see what rounds have committed to another branch than main.
+
+    The table option `table.datalake.commit-branch` sends rounds to a branch. This command moves main forward to what is
+    there, in one commit, and tells Fluss of it. Rounds may run at the same time. To publish again what was published
+    changes nothing.
+    """
+    what = PublishOptions(server, tuple(dict.fromkeys(tables)), **given)
+    from fluss_tiering.spark.maintenance.publish import (  # noqa: PLC0415 - Spark, for this command only
+        publish_table,
+        published_text,
+    )
+
+    with TieringClient(server) as client:
+        infos = client.get_tables(what.tables)
+        check_may_tier(client)
+        with spark_session(master) as spark:
+            found = each_table(
+                "publishing",
+                infos,
+                lambda each: publish_table(client, spark, each, snapshot=what.snapshot, tag=what.tag),
+            )
+    if json:
+        fields = ("branch", "snapshot_id", "rounds", "rows", "tag", "known")
+        output.print_json(_as_json(each, *fields) for each in found)
+    else:
+        for each in found:
+            if each.error is None:
+                output.print_sentence(f"{each.path}: {escape(published_text(each))}.")
+        output.print_errors((str(each.path), each.error) for each in found if each.error)
     _exit(found)
 
 

@@ -32,7 +32,7 @@ from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, 
 from fluss_tiering.model.error_text import is_hidden, mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.table_options import LAKE_TABLE_NAME, LAKE_TABLE_PREFIX
+from fluss_tiering.model.table_options import LAKE_TABLE_NAME, LAKE_TABLE_PREFIX, commit_branch_of
 
 _IDENTITY: Final = frozenset({"type", "catalog-impl", "uri", "warehouse"})
 """The properties that decide which tables a catalog holds."""
@@ -138,7 +138,7 @@ class IcebergCatalogs:
 
     def _load(self, table: TableInfo) -> JavaTable | None:
         catalog = self._catalog(table.lake_catalog_properties)
-        return call(self._library(), "load", catalog, str(table.lake_path))
+        return call(self._library(), "load", catalog, str(table.lake_path), _branch(table))
 
     def _library(self) -> JavaObject:
         return library(jvm_of(self._spark))
@@ -164,7 +164,7 @@ class IcebergCatalogs:
             # To alter the lake table of another table, as the error of its layout says, would not help.
             raise explained_layout(table, handle, name, error) from None
         catalog = self._catalog(table.lake_catalog_properties)
-        reload = partial(call, self._library(), "reload", catalog, str(table.lake_path))
+        reload = partial(call, self._library(), "reload", catalog, str(table.lake_path), _branch(table))
         return IcebergTable(table, handle, described, spec, reload=reload)
 
     def _create(self, catalog: JavaCatalog, table: TableInfo) -> JavaTable:
@@ -175,7 +175,7 @@ class IcebergCatalogs:
             "sortedBy": SORT_COLUMN,
         }
         try:
-            return call(self._library(), "create", catalog, str(table.lake_path), asked)
+            return call(self._library(), "create", catalog, str(table.lake_path), _branch(table), asked)
         except JAVA_ERRORS as error:
             if is_iceberg(error, "AlreadyExistsException"):
                 raise FlussTieringError(
@@ -262,6 +262,10 @@ class IcebergCatalogs:
                 for key in made:
                     if masked[key] != wanted[key]:
                         self._spark.conf.set(key, masked[key])
+
+
+def _branch(table: TableInfo) -> str:
+    return commit_branch_of(table.descriptor.properties)
 
 
 def _hidden(name: str, key: str, value: str) -> FlussTieringError:

@@ -50,7 +50,7 @@ from fluss_tiering.lake.protocol import (
 from fluss_tiering.lake.shared_folder import local_path, require_seen
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
-from fluss_tiering.model.table_options import delete_files_of
+from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH, commit_branch_of, delete_files_of
 
 _SYSTEM_TYPES: Final = {
     BUCKET_COLUMN: pa.int32(),
@@ -109,6 +109,11 @@ class IcebergTable:
         """Return the id of the snapshot that was current when the table was opened; None if there was none."""
         return self._base
 
+    def published(self) -> int | None:
+        """Return the id of the newest snapshot of main as it is now; None if there is none."""
+        found: int | None = ask(self._handle, "publishedSnapshot")
+        return found
+
     def only_rewritten_since(self, snapshot_id: int) -> bool:
         """Return whether the base has the same rows as an earlier snapshot: see `LakeTable`.
 
@@ -120,8 +125,13 @@ class IcebergTable:
         with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
             return bool(ask(self._handle, "isOnlyRewrittenSince", snapshot_id))
 
+    @property
+    def commits_to_main(self) -> bool:
+        """Whether rounds commit to the main branch, which readers see."""
+        return commit_branch_of(self._table.descriptor.properties) == LAKE_COMMIT_BRANCH.default
+
     def unregistered_commit(
-        self, known: int | None, read_offsets: ReadOffsets | None = None
+        self, known: int | None, read_offsets: ReadOffsets | None = None, *, published: bool = False
     ) -> CommittedSnapshot | None:
         """Return the newest commit of tiering after the snapshot `known`; None if there is none: see `LakeTable`.
 
@@ -132,15 +142,15 @@ class IcebergTable:
         with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
             if self._base is not None and self._base == known:
                 return None
-            history = history_of(self._handle, known)
+            history = history_of(self._handle, known, published=published)
             newest: tuple[int, LakeCommit | ForeignCommit] | None = None
             for snapshot_id, summary in history["commits"][:1]:
                 commit = from_summary(summary)
                 if commit is not None:
                     newest = snapshot_id, self._own(commit) if isinstance(commit, LakeCommit) else commit
             if known is not None and not history["reached"]:
-                raise missing_snapshot(self._table, self._handle, known)
-            if known is None and newest is None and self._has_rows():
+                raise missing_snapshot(self._table, self._handle, known, on_main=self.commits_to_main or published)
+            if known is None and newest is None and self._has_rows() and (self.commits_to_main or not published):
                 raise mismatch(
                     self._table,
                     "it holds rows that tiering did not write, while nothing of the table was tiered yet",

@@ -125,7 +125,8 @@ class _Compactor:
         rewritten = self._tries.run(self._rewrite)
         if file_counts(self._open().java_table).position_deletes and not has_times(self._table):
             self._tries.run(self._rewrite_position_deletes)
-        if fewer_manifests(manifest_sizes(self._open().java_table)):
+        # Iceberg merges the manifests of main only.
+        if lake.commits_to_main and fewer_manifests(manifest_sizes(self._open().java_table)):
             self._tries.run(self._merge_manifests)
         return Compaction(
             self._table.path,

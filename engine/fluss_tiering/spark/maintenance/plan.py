@@ -240,7 +240,7 @@ def _plan(
         batches=batches,
         groups_left=left,
         merges=merges,
-        fewer_manifests=fewer_manifests(sizes) if Step.MANIFESTS in steps else 0,
+        fewer_manifests=fewer_manifests(sizes) if Step.MANIFESTS in steps and lake.commits_to_main else 0,
         expirable=(
             expirable_snapshots(
                 lake, None if known is None else known.snapshot_id, older_than_ms=None, retain_last=None

@@ -20,6 +20,7 @@ from fluss_tiering.lake.protocol import FileContent
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH
 from fluss_tiering.spark.file_jobs import for_each, wrong_files
 from fluss_tiering.spark.maintenance.conflicts import ConflictTries
 
@@ -105,6 +106,12 @@ class _Repairer:
         """Mend the bounds of the files that the table has now, and return their number."""
         lake, entries = self._open()
         found = wrong_files(self._spark, lake.file_writer(), entries)
+        if not lake.commits_to_main:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"Iceberg mends the bounds of files in main only, and rounds of {self._table.path} commit to another "
+                f"branch: publish the table, reset {LAKE_COMMIT_BRANCH.key}, and repair it before the next round",
+            )
         return rewrite_bounds(lake.java_table, found)
 
     def _open(self) -> tuple[IcebergTable, list[Entry]]:

@@ -4,6 +4,9 @@ a) The server checks the tiering epoch and writes the offsets file. b) The lake'
 visible, if nobody else has changed the table since the round began. This is the fence. c) The server checks the epoch
 again and registers the lake snapshot. A driver that dies between b and c leaves a lake snapshot that the next round
 registers (`recover`).
+
+If the rounds of a table commit to a branch of the lake table, step c waits until the snapshot is published: Fluss is
+told of nothing that the readers of main do not see. The history of the branch then says where the next round begins.
 """
 
 from __future__ import annotations
@@ -74,8 +77,9 @@ def recover(
 ) -> LakeSnapshot | None:
     """Register a lake snapshot that was committed and not registered, with the offsets that it holds.
 
-    It may be one of an earlier round, or of another tiering service of Fluss. Return the newest lake snapshot that the
-    server then knows.
+    It may be one of an earlier round, or of another tiering service of Fluss. If rounds commit to a branch, only what
+    is published is registered. Return the lake snapshot that the next round comes after: the newest one that the
+    server then knows, or a newer one of the branch.
 
     Args:
         client: The client for the tiering server.
@@ -88,8 +92,24 @@ def recover(
         FlussTieringError: LAKE_TABLE_MISMATCH if the lake table is not the one that the server knows;
             FENCED_TIERING_EPOCH if the round has been replaced.
     """
+    known = register_published(client, lake, table, claim, read_offsets)
+    if lake.commits_to_main:
+        return known
+    ahead = lake.unregistered_commit(None if known is None else known.snapshot_id)
+    return known if ahead is None else LakeSnapshot(table.table_id, ahead.snapshot_id, ahead.commit.log_end_offsets)
+
+
+def register_published(
+    client: TieringClient, lake: LakeTable, table: TableInfo, claim: Claim, read_offsets: ReadOffsets | None = None
+) -> LakeSnapshot | None:
+    """Register the newest lake snapshot of main: see `recover`. Return what the server then knows.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH if the lake table is not the one that the server knows;
+            FENCED_TIERING_EPOCH if the round has been replaced.
+    """
     known = client.lake_snapshot(table.path)
-    found = lake.unregistered_commit(None if known is None else known.snapshot_id, read_offsets)
+    found = lake.unregistered_commit(None if known is None else known.snapshot_id, read_offsets, published=True)
     if found is None:
         return known
     commit = found.commit
@@ -138,7 +158,8 @@ def commit_round(
         log_end_offsets=plan.log_end_offsets,
     )
     snapshot_id = lake.commit(_by_ordinal(plan, pieces), commit, plan.partition_values, plan.read_again, keep=True)
-    client.commit_lake_snapshot(table, epoch, snapshot_id, plan.log_end_offsets, offsets_path, commit.commit_id)
+    if lake.commits_to_main:
+        client.commit_lake_snapshot(table, epoch, snapshot_id, plan.log_end_offsets, offsets_path, commit.commit_id)
     return snapshot_id
 
 

@@ -13,6 +13,7 @@ from fluss_tiering.lake.protocol import CommittedSnapshot, ForeignCommit, LakeCo
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import COMMIT_USER
 from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.table_options import commit_branch_of
 
 
 def newest_own_commit(table: TableInfo, handle: JavaTable) -> tuple[int, LakeCommit] | None:
@@ -35,7 +36,9 @@ def newest_own_commit(table: TableInfo, handle: JavaTable) -> tuple[int, LakeCom
     return None
 
 
-def history_of(handle: JavaTable, known: int | None, keys: Sequence[str] = ()) -> dict[str, Any]:
+def history_of(
+    handle: JavaTable, known: int | None, keys: Sequence[str] = (), *, published: bool = False
+) -> dict[str, Any]:
     """Return the commits of tiering, the newest first, and whether a known snapshot was reached.
 
     Errors are those of the JVM.
@@ -45,8 +48,9 @@ def history_of(handle: JavaTable, known: int | None, keys: Sequence[str] = ()) -
         known: The snapshot at which the history ends; None for the whole history. With one, also expired snapshots are
             looked at that older metadata files still describe.
         keys: The newest commit that has one of these in its summary is the last one that is wanted.
+        published: Whether the history is that of main, also if rounds commit to another branch.
     """
-    asked = {"known": known, "userKey": COMMIT_USER_KEY, "user": COMMIT_USER, "keys": keys}
+    asked = {"known": known, "userKey": COMMIT_USER_KEY, "user": COMMIT_USER, "keys": keys, "published": published}
     return dict(ask(handle, "commits", asked))
 
 
@@ -102,8 +106,25 @@ def committed_snapshot(
     return CommittedSnapshot(snapshot_id, LakeCommit(table.table_id, 0, identity, commit.offsets_path, offsets))
 
 
-def missing_snapshot(table: TableInfo, handle: JavaTable, known: int) -> FlussTieringError:
-    """Return the error of a lake table whose history lacks the snapshot that the storage knows."""
+def missing_snapshot(table: TableInfo, handle: JavaTable, known: int, *, on_main: bool) -> FlussTieringError:
+    """Return the error of a lake table whose history lacks the snapshot that the storage knows.
+
+    Args:
+        table: The table.
+        handle: The lake table in the JVM.
+        known: The snapshot.
+        on_main: Whether the history is that of main, or of the branch that rounds commit to.
+    """
+    if not on_main:
+        branch = commit_branch_of(table.descriptor.properties)
+        name = ".".join(map(quoted, (catalog_name(table.lake_catalog_properties), *str(table.lake_path).split("."))))
+        return mismatch(
+            table,
+            f"its branch {branch!r} does not come from the snapshot {known}, the newest one of main that Fluss knows: "
+            "the branch was moved, or rounds have committed to main since it was made",
+            f"drop the branch: ALTER TABLE {name} DROP BRANCH {quoted(branch)}. The next round makes it again from "
+            "main, and tiers what main lacks",
+        )
     said = f"its history does not hold the snapshot {known} that the last round committed"
     if ask(handle, "summary", known) is None:
         return mismatch(

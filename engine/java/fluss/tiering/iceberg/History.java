@@ -13,7 +13,7 @@ import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ObjectNode;
 
 /**
- * The current snapshot and those before it, also expired ones that older metadata files still describe.
+ * A snapshot and those before it, also expired ones that older metadata files still describe.
  *
  * <p>An expiry that is not ours may remove the snapshot that the storage knows. The older metadata files then prove that
  * the current snapshot came from it.
@@ -26,17 +26,17 @@ final class History implements Iterator<Snapshot> {
     private List<TableMetadata.MetadataLogEntry> unread;
     private Snapshot next;
 
-    private History(LakeTable table, boolean withExpired) {
+    History(LakeTable table, Snapshot newest, boolean withExpired) {
         this.table = table;
         this.withExpired = withExpired;
-        this.next = table.currentSnapshot();
+        this.next = newest;
     }
 
     /**
      * Return the commits of tiering, the newest first, down to the first one with one of some keys.
      *
      * @param question the snapshot at which to stop, or null for the whole history; the property of a summary that
-     *     says who has committed, and its value; and the keys
+     *     says who has committed, and its value; the keys; and whether the history is that of main
      */
     static Object commits(LakeTable table, JsonNode question) {
         Long known = Json.longOrNull(question.get("known"));
@@ -44,7 +44,8 @@ final class History implements Iterator<Snapshot> {
         String user = question.get("userKey").asText(), value = question.get("user").asText();
         ArrayNode commits = Json.array();
         boolean reached = false, done = false;
-        Iterator<Snapshot> history = new History(table, known != null);
+        Snapshot newest = question.get("published").asBoolean() ? table.published() : table.currentSnapshot();
+        Iterator<Snapshot> history = new History(table, newest, known != null);
         while (!(reached || done && known == null) && history.hasNext()) {
             Snapshot snapshot = history.next();
             reached = known != null && snapshot.snapshotId() == known;
@@ -71,7 +72,7 @@ final class History implements Iterator<Snapshot> {
 
     /** Return whether all snapshots since an earlier one have changed no row. */
     static boolean isOnlyRewrittenSince(LakeTable table, long earlier) {
-        History history = new History(table, true);
+        History history = new History(table, table.currentSnapshot(), true);
         while (history.hasNext()) {
             Snapshot snapshot = history.next();
             if (snapshot.snapshotId() == earlier) {
@@ -87,7 +88,7 @@ final class History implements Iterator<Snapshot> {
     /** Return the snapshots from the newest down to the known one; the whole history that is not expired without it. */
     static List<Long> downTo(LakeTable table, Long known) {
         List<Long> found = new ArrayList<>();
-        History history = new History(table, false);
+        History history = new History(table, table.currentSnapshot(), false);
         while (history.hasNext()) {
             found.add(history.next().snapshotId());
             if (found.get(found.size() - 1).equals(known)) {

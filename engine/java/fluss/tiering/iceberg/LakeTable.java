@@ -13,8 +13,10 @@ import org.apache.iceberg.HasTableOperations;
 import org.apache.iceberg.ManifestFile;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.PartitionSpecParser;
+import org.apache.iceberg.RewriteFiles;
 import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.SnapshotRef;
 import org.apache.iceberg.StructLike;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadata;
@@ -34,6 +36,9 @@ import org.apache.spark.sql.SparkSession;
  * A table whose commits are settled, and what Python asks about it or changes in it: one call for one question.
  *
  * <p>A question is JSON, and so is an answer, which may come in parts: see {@link Json.LongAnswer}.
+ *
+ * <p>If the table's rounds commit to a branch, the branch's newest snapshot is the current one here, or that of main
+ * before there is a branch, and whatever is changed is changed on the branch. Only {@link Publication} moves main.
  */
 public final class LakeTable extends BaseTable {
 
@@ -42,11 +47,43 @@ public final class LakeTable extends BaseTable {
     /** The first format version with deletion vectors, and without new position delete files. */
     static final int FIRST_WITH_VECTORS = 3;
 
-    LakeTable(Table table) {
+    private final String branch;
+
+    /** Take over a table that was loaded, with the branch that its rounds commit to. */
+    LakeTable(Table table, String branch) {
         super(
                 new SettledTableOperations(((HasTableOperations) table).operations()),
                 table.name(),
                 ((BaseTable) table).reporter());
+        this.branch = branch;
+    }
+
+    /** Return the branch that is read and changed. */
+    String branch() {
+        return branch;
+    }
+
+    /** Return the newest snapshot of main, which readers see; null if there is none. */
+    Snapshot published() {
+        return super.currentSnapshot();
+    }
+
+    /** Return the id of that snapshot. */
+    public String publishedSnapshot() {
+        return published() == null ? null : String.valueOf(published().snapshotId());
+    }
+
+    @Override
+    public Snapshot currentSnapshot() {
+        Snapshot newest = branch.equals(SnapshotRef.MAIN_BRANCH) ? null : snapshot(branch);
+        return newest == null ? published() : newest;
+    }
+
+    // Iceberg's own actions commit by these, and Spark's, too.
+
+    @Override
+    public RewriteFiles newRewrite() {
+        return super.newRewrite().toBranch(branch);
     }
 
     /** Return what the table is: its place, schema, partition specs, properties and current snapshot. */
@@ -254,6 +291,11 @@ public final class LakeTable extends BaseTable {
             }
         }
         return kept;
+    }
+
+    /** Move main forward to a snapshot of the branch: see {@link Publication#publish}. */
+    public Object publish(String question) {
+        return Publication.publish(this, Json.read(question));
     }
 
     /** Stage the commit of a round. */

@@ -7,6 +7,7 @@ import org.apache.iceberg.NullOrder;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.Schema;
 import org.apache.iceberg.SchemaParser;
+import org.apache.iceberg.SnapshotRef;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.Transaction;
 import org.apache.iceberg.catalog.Catalog;
@@ -24,9 +25,9 @@ public final class Library {
      * Return a table of a catalog; null if there is none. An exception would cost Python a dozen calls, each of which
      * looks for classes in all of Spark's jars.
      */
-    public LakeTable load(Catalog catalog, String identifier) {
+    public LakeTable load(Catalog catalog, String identifier, String branch) {
         try {
-            return new LakeTable(Loading.load(catalog, TableIdentifier.parse(identifier)));
+            return new LakeTable(Loading.load(catalog, TableIdentifier.parse(identifier)), branch);
         } catch (NoSuchTableException error) {
             // A table of Hive that is none of Iceberg's has an exception of its own below this one.
             if (error.getClass() != NoSuchTableException.class) {
@@ -37,13 +38,13 @@ public final class Library {
     }
 
     /** Return a table of a catalog as it is now, with credentials that the catalog vends now. */
-    public LakeTable reload(Catalog catalog, String identifier) {
-        return new LakeTable(catalog.loadTable(TableIdentifier.parse(identifier)));
+    public LakeTable reload(Catalog catalog, String identifier, String branch) {
+        return new LakeTable(catalog.loadTable(TableIdentifier.parse(identifier)), branch);
     }
 
     /** Return a table whose commits are settled. */
     public LakeTable of(Table table) {
-        return new LakeTable(table);
+        return new LakeTable(table, SnapshotRef.MAIN_BRANCH);
     }
 
     /** Return whether a table is in a catalog with another name and these properties. */
@@ -63,7 +64,7 @@ public final class Library {
      *
      * @param question the schema, the fields of the partition spec, the properties, and the column of the sort order
      */
-    public LakeTable create(Catalog catalog, String identifier, String question) {
+    public LakeTable create(Catalog catalog, String identifier, String branch, String question) {
         JsonNode asked = Json.read(question);
         TableIdentifier name = TableIdentifier.parse(identifier);
         Schema schema = SchemaParser.fromJson(asked.get("schema").toString());
@@ -89,7 +90,7 @@ public final class Library {
                 throw error;
             }
         }
-        return new LakeTable(catalog.loadTable(name));
+        return new LakeTable(catalog.loadTable(name), branch);
     }
 
     private static void createNamespace(SupportsNamespaces catalog, Namespace namespace) {

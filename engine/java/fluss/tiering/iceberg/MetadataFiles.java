@@ -21,6 +21,7 @@ import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.io.SeekableInputStream;
 import org.apache.iceberg.relocated.com.google.common.collect.Iterables;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.iceberg.util.SnapshotUtil;
 
 /**
  * Finds the metadata file of a lake table that is missing or damaged, after a call to Iceberg has failed.
@@ -127,7 +128,7 @@ final class MetadataFiles {
         } catch (RuntimeException error) {
             throw new Unreadable(location, METADATA, error);
         }
-        Snapshot current = metadata.currentSnapshot();
+        Snapshot current = SnapshotUtil.latestSnapshot(metadata, table.branch());
         read(table, current == null ? List.of() : List.of(current));
         if (everything) {
             read(table, metadata.snapshots());

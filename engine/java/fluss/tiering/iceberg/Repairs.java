@@ -282,7 +282,7 @@ final class Repairs {
                         rewrite.deleteFile((DeleteFile) old).addFile((DeleteFile) file, number);
                     }
                 });
-                rewrite.dataSequenceNumber(number).commit();
+                rewrite.dataSequenceNumber(number).toBranch(table.branch()).commit();
             });
             transaction.commitTransaction();
         });

@@ -88,7 +88,7 @@ public final class RoundCommit {
             failed = failure instanceof ValidationException || isOutdated() ? "conflict" : "unprepared";
         } else {
             // Iceberg gives the snapshot this id in each try.
-            long landed = transaction.table().currentSnapshot().snapshotId();
+            long landed = newest();
             try {
                 transaction.commitTransaction();
                 return Json.object().put("snapshot", landed).toString();
@@ -147,7 +147,7 @@ public final class RoundCommit {
             if (appended > 0) {
                 append(lines, appended, piece.get("appendedBytes").asText(), isLast);
             }
-            base = transaction.table().currentSnapshot().snapshotId();
+            base = newest();
         }
     }
 
@@ -161,9 +161,15 @@ public final class RoundCommit {
         }
     }
 
+    /** Return the snapshot of the update that was staged last. */
+    private long newest() {
+        return SnapshotUtil.latestSnapshot(transaction.table(), table.branch()).snapshotId();
+    }
+
     /** Earlier updates only carry the id of the commit, since the offsets are true after the last one. */
     private void complete(SnapshotUpdate<?> update, boolean isLast) {
         Json.textsByKey(round.get(isLast ? "summary" : "mark")).forEach(update::set);
+        update.toBranch(table.branch());
         update.commit();
     }
 

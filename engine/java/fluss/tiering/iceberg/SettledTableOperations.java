@@ -1,6 +1,6 @@
 package fluss.tiering.iceberg;
 
-import java.util.Objects;
+import java.util.List;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.TableMetadata;
 import org.apache.iceberg.TableOperations;
@@ -204,10 +204,12 @@ public final class SettledTableOperations implements TableOperations {
 
         /** Return the change; null if it is of another kind, for which Iceberg deletes no files. */
         static Change between(TableMetadata base, TableMetadata metadata) {
-            Snapshot newest = metadata.currentSnapshot();
             if (base == null) {
                 return null;
             }
+            // On whatever branch: the newest one comes last.
+            List<Snapshot> snapshots = metadata.snapshots();
+            Snapshot newest = snapshots.isEmpty() ? null : snapshots.get(snapshots.size() - 1);
             if (newest != null && base.snapshot(newest.snapshotId()) == null) {
                 return new Change(base, metadata, newest);
             }
@@ -242,7 +244,7 @@ public final class SettledTableOperations implements TableOperations {
         }
 
         boolean hasParent() {
-            return base.currentSnapshot() != null;
+            return !base.refs().isEmpty();
         }
 
         /**
@@ -266,13 +268,8 @@ public final class SettledTableOperations implements TableOperations {
         /** Nothing speaks against the commit, so that it may be sent again. */
         boolean isUntouchedIn(TableMetadata found) {
             return isAbsentFrom(found)
-                    && Objects.equals(currentId(base), currentId(found))
+                    && base.refs().equals(found.refs())
                     && base.lastSequenceNumber() == found.lastSequenceNumber();
-        }
-
-        private static Long currentId(TableMetadata metadata) {
-            Snapshot current = metadata.currentSnapshot();
-            return current == null ? null : current.snapshotId();
         }
     }
 }
