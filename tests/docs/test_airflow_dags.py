@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from examples.flights.server import start_server
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
+from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH
 from fluss_tiering.model.tiering import TieringState
 from needs import needs
 from waiting import wait_until
@@ -91,6 +93,14 @@ class Developer:
         for dag_id in DagBag(dag_folder=str(self._dags), bundle_name="docs", collect_dags=True).dags:
             self._airflow.run("dags", "test", dag_id)
 
+    @contextmanager
+    def commits_to_a_branch(self, table: str) -> Iterator[None]:
+        """Let the rounds of a table commit to a branch of its lake table in the block."""
+        path, option = TablePath.parse(table), LAKE_COMMIT_BRANCH.key
+        self._client.alter_table(path, {option: "audit"})
+        yield
+        self._client.alter_table(path, reset_properties=[option])
+
     def tiered(self) -> set[str]:
         """Return the tables of which no row waits."""
         return {str(each.path) for each in self._statuses() if not each.records_waiting}
@@ -135,8 +145,10 @@ def test_each_dag_ends_by_itself_under_dags_test_and_tiers(developer, code):  # 
     if "maintain" in code:
         # Only what is in the lake can be maintained.
         developer.test((EXAMPLE_DAGS / "example_fluss_tiering.py").read_text())
+    branch = developer.commits_to_a_branch("shop.orders") if "FlussPublishOperator" in code else nullcontext()
     try:
-        developer.test(code)
+        with branch:
+            developer.test(code)
     except SystemExit as error:
         # Rows of tables that other DAGs do not name may wait for longer than the watching DAG allows.
         if "tables that need somebody" not in str(error):
