@@ -10,6 +10,7 @@ import pytest
 from written_rows import descriptor, printed, rows
 
 from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.spark.maintenance.publish import publish_table
 
 pytestmark = [pytest.mark.long, pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -46,3 +47,22 @@ def test_union_read_of_a_primary_key_table(client, tier, readers, fluss_cluster)
     # 290 rows of the lake; then 10 rows changed, each from and to what, 10 new ones and 10 deleted.
     read = readers.follow(fluss_cluster, f"SELECT * FROM fluss.{path}", 290 + 20 + 10 + 10)
     assert read.live_values == printed(pa.concat_tables(live))
+
+
+def test_union_read_of_a_table_whose_rounds_commit_to_a_branch(client, tier, readers, fluss_cluster, spark):
+    path = TablePath("readers", "branch_union")
+    options = {"fluss.table.datalake.commit-branch": "audit"}
+    table = client.create_table(path, descriptor(primary_key=False, **options))
+    parts = [rows(range(start, start + 100)) for start in (0, 100, 200)]
+    expected = printed(parts[0])
+    list(client.write_rows(path, WriteKind.APPEND, [parts[0]]))
+    tier(path)
+    query = f"SELECT * FROM fluss.{path}"
+    assert readers.query(fluss_cluster, query).values == expected
+    for part in parts[1:]:
+        assert publish_table(client, spark, table).error is None
+        list(client.write_rows(path, WriteKind.APPEND, [part]))
+        tier(path)
+        expected += printed(part)
+        # What is in the lake and was not published comes from the log.
+        assert readers.query(fluss_cluster, query).values == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, Final
@@ -15,6 +16,8 @@ from fluss_tiering.lake.iceberg import library
 from fluss_tiering.lake.iceberg.java import UNKNOWN_OUTCOME, lake_errors
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import rewrite_position_deletes
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH
 from fluss_tiering.spark.maintenance import plan
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
@@ -169,6 +172,40 @@ def judged(lake: FaultyLake) -> Iterator[str]:
         else:
             if found != lake.model:
                 yield f"{judge} finds {found} instead of {lake.model}"
+
+
+def a_publication(lake: FaultyLake) -> None:
+    with lake_errors("publish"):
+        assert (
+            library.ask(lake.open().java_table, "publish", {"snapshot": None, "tag": None, "keys": ()})["refused"]
+            is None
+        )
+
+
+def on_a_branch(table: TableInfo) -> TableInfo:
+    properties = {**table.descriptor.properties, LAKE_COMMIT_BRANCH.key: "audit"}
+    return replace(table, descriptor=replace(table.descriptor, properties=properties))
+
+
+def test_a_publication_whose_answer_is_wrong_is_done_or_told(new_lake, catalog: FaultyCatalog, monkeypatch):
+    of_main = FaultyLake.table.fget
+    monkeypatch.setattr(FaultyLake, "table", property(lambda self: on_a_branch(of_main(self))))
+    lake = new_lake("log")
+    seen: list[int] = []
+    for fault, lands in itertools.product(FAULTS, (True, False)):
+        lake.round()
+        assert lake.keys(DUCKDB) == seen, "main moved by a round"
+        catalog.fault, catalog.lands = FAULTS[fault], lands
+        failure = outcome(a_publication, lake)
+        seen = lake.keys(DUCKDB)
+        assert (seen == lake.model) or (failure is not None and not lands), (fault, lands, failure)
+        # The request may only be late. To publish again is right in any case.
+        for late in catalog.late:
+            late()
+        catalog.late.clear()
+        a_publication(lake)
+        seen = lake.keys(DUCKDB)
+        assert seen == lake.model, (fault, lands)
 
 
 def a_write_to_a_branch(lake: FaultyLake) -> None:

@@ -14,6 +14,7 @@ from fluss_tiering.client import finish_unchanged_tables
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import max_round_duration_ms
+from fluss_tiering.spark.maintenance.publish import publish_table
 from needs import needs
 from waiting import wait_until
 
@@ -56,6 +57,29 @@ def test_a_table_of_a_cluster_chooses_how_its_rounds_delete(cluster: Tiering) ->
     assert kinds() == {0, 1, 2}
     lake = cluster.spark.table(f"{table.lake_catalog_properties['name']}.{table.path}")
     assert dict(lake.select("id", "name").collect()) == named(range(8), "third")
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_cluster_is_told_of_published_snapshots_only(cluster: Tiering) -> None:
+    options = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
+    options["fluss.table.datalake.commit-branch"] = "audit"
+    table = cluster.client.create_table(new_path(), descriptor(properties=options))
+    cluster.write(table, named(range(8), "first"))
+    cluster.tier(table, claim_timeout_s=60)
+    name = cluster.name(table)
+    assert cluster.spark.table(name).count() == 0
+    assert cluster.client.lake_snapshot(table.path) is None
+
+    done = publish_table(cluster.client, cluster.spark, table, tag="checked")
+
+    assert (done.error, done.rounds, done.known) == (None, 1, True)
+    cluster.write(table, named(range(4), "second"))
+    cluster.tier(table, claim_timeout_s=60)
+    assert dict(cluster.spark.table(name).select("id", "name").collect()) == named(range(8), "first")
+    known = cluster.client.lake_snapshot(table.path)
+    assert known is not None
+    assert known.snapshot_id == done.snapshot_id
 
 
 def finished(cluster: Tiering, table: TableInfo) -> bool:
