@@ -1,4 +1,4 @@
-"""Measures the commit of very many files by a driver whose JVM has a heap of 1 GiB: its time and its memory."""
+"""Measures a commit of very many files by a driver whose JVM has a heap of 1 GiB, and how long publishing takes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ from benchmarks import rows
 from benchmarks.control import Figure
 from examples.flights.environment import use_local_jars
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.library import ask
+from fluss_tiering.lake.iceberg.summary import OFFSETS_KEYS
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeCommit, LakeFile, LakeTable
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.spark.submit import spark_conf
@@ -26,10 +29,13 @@ FILES: Final = 100_000
 _BOUND_BYTES: Final = 1 << 30
 _BUCKETS: Final = 16_384
 _COLUMNS: Final = 11
+_PROPERTIES: Final = {"table.datalake.enabled": "true", "table.datalake.commit-branch": "audit"}
+_PUBLISHED: Final = 3
+_PUBLISH_S: Final = 0.3
 
 
 def measure(scale: float) -> Iterator[Figure]:
-    """Yield the seconds of a commit, the peak of the JVM's heap, and the peak of this process."""
+    """Yield the seconds of a commit, the peak of the JVM's heap, and of this process, and the seconds of a publish."""
     count = max(10, int(FILES * min(scale, 1)))
     use_local_jars()
     with tempfile.TemporaryDirectory(prefix="fluss-tiering-commits-") as folder:
@@ -39,7 +45,7 @@ def measure(scale: float) -> Iterator[Figure]:
                 1,
                 TablePath("bench", "files"),
                 1,
-                rows.descriptor(primary_key=False, num_buckets=_BUCKETS),
+                replace(rows.descriptor(primary_key=False, num_buckets=_BUCKETS), properties=_PROPERTIES),
                 0,
                 {"type": "hadoop", "warehouse": f"file://{folder}"},
             )
@@ -50,12 +56,31 @@ def measure(scale: float) -> Iterator[Figure]:
             lake.commit([_files(lake, count)], commit)
             seconds = time.perf_counter() - started
             heap = _peak_heap(spark)
+            publish = min(_publish_seconds(spark, table, commit, count) for _ in range(_PUBLISHED))
         finally:
             spark.stop()
     own = _peak_of_this_process()
     yield Figure(f"commit of {count:,} files: time", f"{seconds:.1f} s", "", kept=True)
+    yield Figure(
+        f"publishing a table of {count:,} files: time",
+        f"{publish:.2f} s",
+        f"<= {_PUBLISH_S:g} s",
+        publish <= _PUBLISH_S,
+    )
     yield Figure("the driver's JVM heap, peak", f"{heap / 1e6:,.0f} MB", "<= 1 GiB", heap <= _BOUND_BYTES)
     yield Figure("the driver's Python process, peak", f"{own / 1e6:,.0f} MB", "<= 1 GiB", own <= _BOUND_BYTES)
+
+
+def _publish_seconds(spark: SparkSession, table: TableInfo, commit: LakeCommit, count: int) -> float:
+    """Commit one more file to the branch, and return how long it takes to find the table and to move main."""
+    catalog = IcebergCatalogs(spark)
+    lake = catalog.open_table(table)
+    lake.commit([[_file(count)]], replace(commit, commit_id=str(uuid.uuid4())))
+    started = time.perf_counter()
+    found = catalog.find_table(table)
+    assert found is not None
+    ask(found.java_table, "publish", {"snapshot": None, "tag": None, "keys": OFFSETS_KEYS})
+    return time.perf_counter() - started
 
 
 def _files(lake: LakeTable, count: int) -> list[LakeFile]:

@@ -57,12 +57,11 @@ def test_union_read_of_a_table_whose_rounds_commit_to_a_branch(client, tier, rea
     expected = printed(parts[0])
     list(client.write_rows(path, WriteKind.APPEND, [parts[0]]))
     tier(path)
-    query = f"SELECT * FROM fluss.{path}"
-    assert readers.query(fluss_cluster, query).values == expected
+    # Fluss 0.9.1 reads no table in batch mode of which it knows no lake snapshot.
     for part in parts[1:]:
         assert publish_table(client, spark, table).error is None
         list(client.write_rows(path, WriteKind.APPEND, [part]))
         tier(path)
         expected += printed(part)
         # What is in the lake and was not published comes from the log.
-        assert readers.query(fluss_cluster, query).values == expected
+        assert readers.query(fluss_cluster, f"SELECT * FROM fluss.{path}").values == expected

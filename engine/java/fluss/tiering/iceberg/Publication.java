@@ -85,8 +85,8 @@ final class Publication {
                 refusal = "nothing";
                 return;
             }
-            isInMain = published != null && has(before, published.snapshotId());
-            if (!isInMain && (published == null || !has(newest, published.snapshotId()))) {
+            isInMain = published != null && comesFrom(before, published);
+            if (!isInMain && (published == null || !comesFrom(newest, published))) {
                 refusal = "elsewhere";
             } else if (!isInMain && !takeWhatIsNew(Json.texts(question.get("keys")))) {
                 refusal = "moved";
@@ -95,14 +95,14 @@ final class Publication {
             }
         }
 
-        private boolean has(Snapshot newest, long id) {
+        private boolean comesFrom(Snapshot newest, Snapshot earlier) {
             History history = new History(table, newest, true);
-            while (history.hasNext()) {
-                if (history.next().snapshotId() == id) {
-                    return true;
-                }
+            Snapshot each = null;
+            // A snapshot has a greater sequence number than those before it.
+            while (history.hasNext() && (each == null || each.sequenceNumber() > earlier.sequenceNumber())) {
+                each = history.next();
             }
-            return false;
+            return each != null && each.snapshotId() == earlier.snapshotId();
         }
 
         /** Count what comes after main, and return whether main has no other rows than those before. */
@@ -110,17 +110,19 @@ final class Publication {
             // Whoever compacts main only writes files anew, whose rows the branch has, too.
             Set<Long> rewritten = new HashSet<>();
             History main = new History(table, before, true);
-            boolean isRewrite = true;
-            while (isRewrite && main.hasNext()) {
-                Snapshot each = main.next();
-                rewritten.add(each.snapshotId());
-                isRewrite = DataOperations.REPLACE.equals(each.operation());
+            Snapshot last = null;
+            while (main.hasNext() && (last == null || DataOperations.REPLACE.equals(last.operation()))) {
+                last = main.next();
+                rewritten.add(last.snapshotId());
             }
             History branch = new History(table, published, true);
             while (branch.hasNext()) {
                 Snapshot each = branch.next();
                 if (rewritten.contains(each.snapshotId())) {
                     return true;
+                }
+                if (last != null && each.sequenceNumber() <= last.sequenceNumber()) {
+                    return false;
                 }
                 commits += keys.stream().anyMatch(each.summary()::containsKey) ? 1 : 0;
                 rows += Long.parseLong(each.summary().getOrDefault("added-records", "0"));
