@@ -66,8 +66,8 @@ whole application is killed. A lost process must not fail the round. After `yarn
 leased, and the next round tiers. Each time pyiceberg reads the rows, which are compared with those that were written.
 
 YARN kills a driver in cluster mode a quarter of a second after it has asked it to end. What the driver could not tell
-the server, the server finds out after its `heartbeat-timeout` of two minutes. The snapshots of a first round were still
-leased a minute and a half later: `fluss-tiering leases` lists and drops them.
+the server, the server finds out after its `heartbeat-timeout` of two minutes. The driver's lease expires by itself, 30
+minutes after it was last renewed. Here it lasts a minute (`--lease-duration-ms`).
 """
 
 

@@ -253,7 +253,10 @@ def tried(cluster: Cluster, folder: Path) -> Iterator[dict[str, Any]]:
     properties = {**sqlite(folder), "warehouse": warehouse}
     lake = SqlCatalog(name, uri=f"sqlite:///{folder}/catalog.db", warehouse=warehouse)
     with (
-        server(folder, "-D", f"lake-catalog={json.dumps(properties)}") as target,
+        server(
+            folder,
+            *("-D", f"lake-catalog={json.dumps(properties)}", "-D", "kv.snapshot.lease.expiration-check-interval=5s"),
+        ) as target,
         TieringClient(target, timeout=300) as client,
     ):
         for mode, what, step in cluster.steps(Site(folder, client, target, lake, properties)):
@@ -281,6 +284,8 @@ def _yarn(site: Site) -> Iterator[tuple[str, str, Callable[[], str | None]]]:
             *("--conf", f"spark.yarn.appMasterEnv.PYSPARK_PYTHON={python}"),
             *("--conf", f"spark.executorEnv.PYSPARK_PYTHON={python}", "--conf", "spark.scheduler.mode=FAIR"),
             *("--jars", ",".join(map(str, jars())), str(package / "application.py")),
+            # YARN kills the driver before it can release its lease, and the step waits until the lease has expired.
+            *("--lease-duration-ms", "60000"),
         ]
         kill = partial(_kill_application, conf)
         by_client = Table(site, "by_client", client, of_client)

@@ -13,6 +13,8 @@ from fluss_tiering.model.table import TableBucket, TablePath
 
 DEFAULT_LEASE_DURATION_MS: Final = 6 * 60 * 60 * 1000
 """How long a lease lasts, in milliseconds. A round renews its lease whenever a third of this time has passed."""
+DRIVER_LEASE_DURATION_MS: Final = 30 * 60 * 1000
+"""How long a lease of a driver's own lasts. It is shorter, as nobody waits before the driver renews it."""
 ROUND_FORMAT: Final = 1
 """The format of this version's rounds: what they write into lake tables, and how they read what other rounds wrote.
 

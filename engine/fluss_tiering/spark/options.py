@@ -13,7 +13,7 @@ from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS
+from fluss_tiering.model.tiering import DRIVER_LEASE_DURATION_MS
 from fluss_tiering.model.units import parse_duration_ms
 from fluss_tiering.spark.command_line import (
     MOST_COUNT,
@@ -67,7 +67,7 @@ class TierOptions:
         default=None, metadata=about("--attempt-token", "The attempt token that came with the lease.")
     )
     lease_duration_ms: int = field(
-        default=DEFAULT_LEASE_DURATION_MS,
+        default=DRIVER_LEASE_DURATION_MS,
         metadata=about(
             "--lease-duration-ms",
             "How long a lease lasts. It is renewed every third of this time while its rounds run.",

@@ -94,13 +94,14 @@ def exists(lake: Tiering, snapshots) -> bool:
     return True
 
 
-# L12, L24
+# L12, L16, L24
 def test_all_snapshots_of_a_round_are_leased_when_the_first_goes_to_a_reader(lake: Tiering, monkeypatch):
     tables = [written(lake, num_buckets=3) for _ in range(2)]
     seen = {}
 
     def look(spark, job, *rest):
         (lease,) = lake.client.list_leases(lake.rounds(job.table)[0].lease_id)
+        assert lease.expiration_time - lease.acquired_time == 30 * 60 * 1000, "a killed driver pins nothing for hours"
         pieces = [work.piece for work in job.work if isinstance(work, PieceWork)]
         seen[job.table.path] = (
             {piece.bucket: piece.snapshot.snapshot_id for piece in pieces if isinstance(piece, SnapshotPiece)},
