@@ -7,6 +7,8 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -133,6 +135,30 @@ def test_other_failures_stay_what_they_are(catalogs, keyed):
     for failure in failures[1:]:
         assert catalogs.explained(keyed, failure) is failure
     assert lake.base() is not None
+
+
+def test_a_catalog_that_could_not_be_opened_is_asked_once(catalogs, keyed):
+    asked = []
+
+    class Broken(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(500)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Broken) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        properties = {"type": "rest", "name": "broken", "uri": f"http://127.0.0.1:{server.server_port}"}
+        table = replace(keyed, lake_catalog_properties={**properties, "rest.client.max-retries": "1"})
+        with pytest.raises(FlussTieringError) as raised:
+            catalogs.open_table(table)
+        before = len(asked)
+        assert before > 0
+        assert catalogs.explained(table, raised.value) is raised.value
+        server.shutdown()
+    assert len(asked) == before
 
 
 def test_a_manifest_of_an_older_snapshot_is_looked_at_if_the_failure_names_one(catalogs, keyed):

@@ -25,7 +25,7 @@ from fluss_tiering.lake.iceberg.java import (
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
 from fluss_tiering.lake.iceberg.library import JavaCatalog, JavaTable, ask, call, library
 from fluss_tiering.lake.iceberg.metadata.own_commits import explained_layout, procedure_call
-from fluss_tiering.lake.iceberg.metadata.unreadable import may_tell_of_metadata, unreadable_metadata
+from fluss_tiering.lake.iceberg.metadata.unreadable import OPEN_CATALOG, may_tell_of_metadata, unreadable_metadata
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
 from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, quoted
@@ -245,7 +245,7 @@ class IcebergCatalogs:
                     f"the Spark session's {key} is {present}, but the server's lake catalog has {value}: "
                     "remove the setting from Spark, or give one of the catalogs another name",
                 )
-        with lake_errors(f"open the lake catalog {name!r} ({properties.get('type')})"):
+        with lake_errors(f"{OPEN_CATALOG} {name!r} ({properties.get('type')})"):
             # Iceberg configures catalogs from the active session of the JVM's thread; a new thread has none.
             session = java_session_of(self._spark)
             jvm_of(self._spark).SparkSession.setActiveSession(session)

@@ -10,6 +10,8 @@ from fluss_tiering.lake.iceberg.library import JavaTable, ask, damaged_file
 from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
+OPEN_CATALOG: Final = "open the lake catalog"
+"""What failed, in the error of a catalog that cannot be opened."""
 _AVRO: Final = ".avro"
 
 
@@ -17,6 +19,9 @@ def may_tell_of_metadata(failure: Exception) -> bool:
     """Return whether a failure may come from a file that cannot be read. Most other errors say their cause."""
     if not isinstance(failure, FlussTieringError):
         return isinstance(failure, JAVA_ERRORS)
+    if OPEN_CATALOG in failure.message:
+        # No file was read, and to open the catalog again would take as long: half a minute of a REST catalog's retries.
+        return False
     return failure.code in (ErrorCode.STORAGE, ErrorCode.UNKNOWN) and not tells_usual_cause(failure.message)
 
 
