@@ -18,9 +18,12 @@ from typing import Any, Final
 from fetch_spark_jars import jars
 from fetch_test_servers import SERVERS, fetch_jar
 from markdown_text import table
+from platforms.catalogs import CATALOGS
 from platforms.clusters import CLUSTERS, Cluster, tried
-from platforms.running import PLATFORMS, Platform, Running
+from platforms.running import Platform, Running
+from platforms.stores import STORES
 
+PLATFORMS: Final = (*CATALOGS, *STORES)
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "reference" / "platforms.md"
 _RESULTS: Final = SERVERS.parent / "platforms"
