@@ -25,25 +25,6 @@ def test_the_last_change_of_each_key_is_found_in_log_order() -> None:
     assert last.tolist() == [4, 5, 6]
 
 
-def test_a_row_before_its_update_is_no_change() -> None:
-    records = pa.table({"k": [1, 2, 2]})
-    assert last_per_key(records, ["k"], change_types(INSERT, AFTER, BEFORE)).tolist() == [0, 1]
-    assert last_per_key(records, ["k"], change_types(BEFORE, BEFORE, BEFORE)).tolist() == []
-
-
-def test_keys_of_several_columns_are_equal_only_as_a_whole() -> None:
-    records = pa.RecordBatch.from_pydict(
-        {"a": ["x", "xy", "x", "x"], "b": ["yz", "z", "z", "yz"], "change": [0, 1, 2, 3]}
-    )
-    assert last_per_key(records, ["a", "b"], change_types(*[INSERT] * 4)).tolist() == [1, 2, 3]
-    assert last_per_key(records, ["change"], change_types(*[INSERT] * 4)).tolist() == [0, 1, 2, 3]
-
-
-def test_no_changes_have_no_last() -> None:
-    nothing = pa.table({"k": pa.array([], pa.int32())})
-    assert last_per_key(nothing, ["k"], change_types()).tolist() == []
-
-
 @pytest.mark.parametrize("few", [0, 1 << 16])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())

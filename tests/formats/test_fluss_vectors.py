@@ -30,13 +30,7 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
 
-VALUE = bytes.fromhex(
-    "01000040AC02FFFFFFFF0FFFFFFFFFFFFFFFFFFF0101000000000000F83F0368C3A90198F8FFFFFFFFFFFFFF010101D00F"
-    "FFFFFFFFFFFFFFFFFF01BF843D85FFFFFFFFFFFFFFFF0102008002FF7F"
-)
-KEY = VALUE[4:]
 BUCKETS_OF_1009 = {0: 366, 1: 578, 2: 578, 5: 143, 6: 462, 7: 698, 8: 774, 9: 945, 11: 557, 12: 213, 13: 734}
-FURTHER_VALUE = bytes.fromhex("01000004FED4FE0000C0BF0368C3A9030001FF02807F98B09929FFB79929FFB79929FFB79929")
 FURTHER_BUCKETS_OF_1009 = {3: 143, 4: 944, 5: 92, 6: 387, 7: 464, 8: 464, 9: 464}
 NESTED_VALUE = bytes.fromhex(
     "01000001071803000000020000000100000000000000FFFFFFFF000000003801000000000000002800000010000000020000"
@@ -66,15 +60,13 @@ COMMIT_TIMESTAMP = 1_234_567
 
 
 def test_values_are_flusss() -> None:
-    assert VALUE == VECTOR
-    assert encode_values(vector_batch(), VECTOR_COLUMNS, 1).to_pylist() == [VALUE]
-    assert decode_values(pa.array([VALUE]), VECTOR_COLUMNS, 1).equals(vector_batch())
+    assert encode_values(vector_batch(), VECTOR_COLUMNS, 1).to_pylist() == [VECTOR]
+    assert decode_values(pa.array([VECTOR]), VECTOR_COLUMNS, 1).equals(vector_batch())
 
 
 def test_values_of_further_types_are_flusss() -> None:
-    assert FURTHER_VALUE == FURTHER
-    assert encode_values(further_batch(), FURTHER_COLUMNS, 1).to_pylist() == [FURTHER_VALUE]
-    assert decode_values(pa.array([FURTHER_VALUE]), FURTHER_COLUMNS, 1).equals(further_batch())
+    assert encode_values(further_batch(), FURTHER_COLUMNS, 1).to_pylist() == [FURTHER]
+    assert decode_values(pa.array([FURTHER]), FURTHER_COLUMNS, 1).equals(further_batch())
 
 
 def test_nested_values_are_flusss() -> None:
@@ -106,8 +98,8 @@ def test_damaged_nested_values_are_corrupt_or_rows(step: int) -> None:
 
 
 def test_keys_are_flusss() -> None:
-    assert encode_keys(vector_batch(), VECTOR_COLUMNS[:14]).to_pylist() == [KEY]
-    assert encode_keys(further_batch(), FURTHER_COLUMNS[:10]).to_pylist() == [FURTHER_VALUE[4:]]
+    assert encode_keys(vector_batch(), VECTOR_COLUMNS[:14]).to_pylist() == [VECTOR[4:]]
+    assert encode_keys(further_batch(), FURTHER_COLUMNS[:10]).to_pylist() == [FURTHER[4:]]
 
 
 @cases("index", BUCKETS_OF_1009)

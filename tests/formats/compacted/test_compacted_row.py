@@ -11,7 +11,6 @@ from row_of_all_types import (
     FURTHER_COLUMNS,
     VECTOR,
     VECTOR_COLUMNS,
-    further_batch,
     table_columns,
     vector_batch,
 )
@@ -29,16 +28,6 @@ def corrupt(stored: bytes | list[bytes], of: tuple[Column, ...], schema_id: int 
         decode_values(values, of, schema_id)
     assert caught.value.code is ErrorCode.CORRUPT_DATA
     return caught.value.message
-
-
-def test_a_row_of_all_types_has_the_bytes_of_flusss_layout() -> None:
-    assert encode_values(vector_batch(), VECTOR_COLUMNS, 1).to_pylist() == [VECTOR]
-    assert decode_values(pa.array([VECTOR]), VECTOR_COLUMNS, 1).equals(vector_batch())
-
-
-def test_a_row_of_the_further_types_has_the_bytes_of_flusss_layout() -> None:
-    assert encode_values(further_batch(), FURTHER_COLUMNS, 1).to_pylist() == [FURTHER]
-    assert decode_values(pa.array([FURTHER]), FURTHER_COLUMNS, 1).equals(further_batch())
 
 
 def test_the_schema_id_is_two_bytes() -> None:
