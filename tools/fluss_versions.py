@@ -31,10 +31,7 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
         f"{_STORAGE}/test_fluss_partitions.py",
     ),
     "Rows are written with `put`": (f"{_STORAGE}/test_fluss_writer.py",),
-    "Logs are read from leaders and from the remote folder": (
-        f"{_STORAGE}/rpc/test_fluss_log.py",
-        f"{_STORAGE}/reading",
-    ),
+    "Logs are read from leaders and from the remote folder": (f"{_STORAGE}/reading",),
     "KV snapshots are leased": (f"{_STORAGE}/rpc/test_fluss_kv_snapshots.py", f"{_CLUSTER}/test_cluster_leases.py"),
     "Tables are scanned": (f"{_STORAGE}/test_fluss_scans.py", f"{_CLUSTER}/test_cluster_scans.py"),
     "Leaders scan their buckets in sessions": (

@@ -54,15 +54,6 @@ def test_a_folder_with_other_things_in_it_is_not_taken_over(tmp_path: Path) -> N
     assert [entry.name for entry in tmp_path.iterdir()] == ["holiday.jpg"]
 
 
-@pytest.mark.parametrize("below", ["", "below"])
-def test_a_file_is_no_data_folder(tmp_path: Path, below: str) -> None:
-    file = tmp_path / "file"
-    file.write_text("mine")
-    with refused(ErrorCode.STORAGE, f"{file} is a file; expected a folder"):
-        open_storage(file / below)
-    assert file.read_text() == "mine"
-
-
 def test_what_the_server_keeps_beside_the_tables_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "server.db").write_text("rounds")
     (tmp_path / "lake").mkdir()

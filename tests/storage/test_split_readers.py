@@ -46,15 +46,6 @@ class Streams:
         stream = io.BytesIO(data)
         yield from iter(lambda: stream.read(self.chunk), b"")
 
-    def fetch_kv_snapshot(
-        self, bucket: TableBucket, snapshot_id: int, from_key: bytes | None, to_key: bytes | None
-    ) -> Iterator[bytes]:
-        for batch in self.storage.fetch_kv_snapshot(bucket, snapshot_id, from_key, to_key):
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, batch.schema) as writer:
-                writer.write_batch(batch)
-            yield sink.getvalue().to_pybytes()
-
 
 @pytest.mark.parametrize("chunk", [1, 100, 1 << 20])
 def test_a_log_reads_the_same_through_the_server(tmp_path: Path, chunk: int) -> None:
@@ -135,21 +126,6 @@ def test_a_stream_that_is_damaged_or_ends_early_is_refused(tmp_path: Path) -> No
         ):
             with refused(ErrorCode.CORRUPT_DATA, message, f"bucket 0 of table {table.table_id}"):
                 read_log(RemoteSplitReader(streams), table, 0, 0, 20)
-
-
-def test_a_snapshot_reads_the_same_through_the_server(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        table = storage.create_table(PATH, kv_table())
-        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": key, "name": "x" * 500} for key in range(5_000)]))
-        (snapshot,) = storage.take_kv_snapshots(PATH)
-        remote = RemoteSplitReader(Streams(storage, 0))
-        entries = storage.fetch_kv_snapshot(snapshot.bucket, snapshot.snapshot_id, None, None)
-        key = pa.Table.from_batches(entries).column("key")[2_500]
-        for key_range in ((None, None), (key.as_py(), None), (None, key.as_py())):
-            direct = pa.Table.from_batches(storage.reader().read_kv_snapshot(table, snapshot, *key_range))
-            fetched = pa.Table.from_batches(remote.read_kv_snapshot(table, snapshot, *key_range))
-            assert fetched.equals(direct)
-            assert direct.num_rows in {5_000, 2_500}
 
 
 def test_a_folder_is_read_directly_only_where_it_is_the_servers_own(tmp_path: Path) -> None:

@@ -130,34 +130,6 @@ def test_a_write_that_rocksdb_refuses_is_in_the_log_and_is_applied_from_there(
         assert len(read_snapshots(storage)) == 3
 
 
-def test_a_table_that_cannot_be_made_is_not_there(
-    tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with opened(tmp_path) as storage:
-        refuse("fsync", "table.json")
-        with refused(ErrorCode.STORAGE, "could not make the table's folder", "No space left"):
-            storage.create_table(PATH, log_table())
-        monkeypatch.undo()
-        assert storage.tables() == []
-        assert list((tmp_path / "tables" / "shop").iterdir()) == []
-        storage.create_table(PATH, log_table())
-
-
-def test_a_snapshot_that_cannot_be_made_is_not_there(
-    tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1}]))
-        refuse("fsync", "snapshot.json")
-        with refused(ErrorCode.STORAGE, "could not make the KV snapshot", "No space left"):
-            storage.take_kv_snapshots(PATH)
-        monkeypatch.undo()
-        assert storage.buckets(PATH)[0].latest_kv_snapshot is None
-        (snapshot,) = storage.take_kv_snapshots(PATH)
-        assert [entry.name for entry in (tmp_path / snapshot.path).parent.glob("snap*")] == ["snap-0"]
-
-
 @pytest.fixture
 def refuse_names(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     """Makes the sync of one folder fail, which comes after a name in it has changed."""
@@ -234,20 +206,6 @@ def test_a_snapshot_whose_deletion_cannot_be_made_durable_can_be_read_and_delete
         monkeypatch.undo()
         assert len(read_snapshots(storage)) == 1
         assert storage.delete_kv_snapshots([doomed]) == 1
-
-
-def test_options_that_cannot_be_made_durable_are_not_there_after_a_restart(
-    tmp_path: Path, refuse_names: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with opened(tmp_path) as storage:
-        info = storage.create_table(PATH, log_table())
-        refuse_names(tmp_path / "tables" / "shop" / f"orders-{info.table_id}")
-        with refused(ErrorCode.STORAGE, "could not write the definition", "No space left"):
-            storage.alter_table(PATH, {"table.datalake.enabled": "true"})
-        monkeypatch.undo()
-        assert storage.table(PATH).descriptor.properties == {}
-    with opened(tmp_path) as storage:
-        assert storage.table(PATH).descriptor.properties == {}
 
 
 def test_a_storage_closes_all_tables_although_one_cannot_be_closed(

@@ -1,15 +1,12 @@
 """The number of buckets of a partition whose table was rescaled, which only clusters of Fluss 1.0.0 can be.
 
 The answers of a real cluster are changed to those of such a one: its tables have fewer or more buckets than their
-definition is made to say. Fluss's Java client 1.0.0 judges which number counts.
+definition is made to say.
 """
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,25 +14,17 @@ from fluss_tables import COLUMNS, new_path
 from refusals import refused
 from rescaled import Rescaled
 
-import java_programs
-from fluss_java_client import fetch_jar
 from fluss_support import FlussCluster
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.formats.schema import arrow_schema
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 from fluss_tiering.storage.fluss.access import ClusterLink
-from fluss_tiering.storage.fluss.partitions import bucket_count
-from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
-from fluss_tiering.storage.fluss.rpc.calls.cluster import ClusterMetadata
-from fluss_tiering.storage.fluss.rpc.calls.tables import Partition
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError
 from fluss_tiering.storage.fluss.storage import FlussStorage
 
-SOURCES = Path(__file__).parents[2] / "java" / "BucketCounts.java"
 DAY = Column("day", DataType.parse("STRING NOT NULL"))
-KIND = DataType.parse("BIGINT NOT NULL")
 
 
 @pytest.fixture
@@ -77,49 +66,6 @@ def write(storage: FlussStorage, path: TablePath, day: str, ids: range) -> dict[
     return {bucket.bucket: end for bucket, end in storage.write(path, kind, rows).items()}
 
 
-@pytest.mark.long
-@pytest.mark.system
-def test_each_number_is_that_of_the_java_client(tmp_path: Path) -> None:
-    class_path = [tmp_path, fetch_jar()]
-    java_programs.compile_into(tmp_path, [SOURCES], class_path)
-    cases = [
-        (epoch, of_table, partition, own)
-        for epoch in (0, 1, 5)
-        for of_table in (1, 4)
-        for partition in (None, 12)
-        for own in (None, 1, 2, 8)
-    ]
-    arguments = [":".join("-" if part is None else str(part) for part in case) for case in cases]
-    ran = subprocess.run(
-        java_programs.java_command("BucketCounts", arguments, class_path), capture_output=True, text=True, check=True
-    )
-
-    def ours(epoch: int, of_table: int, partition_id: int | None, own: int | None) -> str:
-        partition = None if partition_id is None else Partition(partition_id, {"day": "monday"}, own)
-        descriptor = TableDescriptor((*COLUMNS, DAY), num_buckets=of_table)
-        table = TableInfo(7, TablePath("db", "t"), 1, descriptor, 0, bucket_count_epoch=epoch)
-        try:
-            return str(bucket_count(Knowing(own or 0), table, partition))
-        except FlussTieringError as error:
-            return "refused" if error.code is ErrorCode.INVALID_TABLE else error.message
-
-    answers = dict(zip(cases, ran.stdout.split(), strict=True))
-    # Of a table without partitions that was never rescaled, the cluster is not asked.
-    asked = [case for case in cases if case[0] > 0 or case[2] is not None]
-    assert {case: ours(*case) for case in asked} == {case: answers[case] for case in asked}
-
-
-class Knowing:
-    """A cluster that knows the leaders of so many buckets of the table 7."""
-
-    def __init__(self, buckets: int) -> None:
-        self._leaders: dict[Any, int | None] = dict.fromkeys(range(buckets), 1)
-
-    def call(self, call: Any) -> ClusterMetadata:
-        assert call.api is ApiKey.GET_METADATA
-        return ClusterMetadata(None, {}, self._leaders)
-
-
 @pytest.mark.parametrize("primary_key", [False, True], ids=["log", "keyed"])
 def test_each_partition_is_read_and_written_with_its_own_number(
     storage: FlussStorage, rescaled: Rescaled, fluss_cluster: FlussCluster, primary_key: bool
@@ -131,7 +77,7 @@ def test_each_partition_is_read_and_written_with_its_own_number(
     assert storage.table(path).bucket_count_epoch == 1
     if primary_key:
         for day, count in rescaled.of_partition.items():
-            expected = assign_buckets(pa.array(range(100), pa.int64()), KIND, count).tolist()
+            expected = assign_buckets(pa.array(range(100), pa.int64()), COLUMNS[0].data_type, count).tolist()
             assert ends[day] == {bucket: expected.count(bucket) for bucket in range(count)}
     assert set(rescaled.placed) == {2, 4}
     found = {

@@ -137,22 +137,6 @@ def test_what_others_do_to_tables_is_seen(storage: FlussStorage, fluss: FlussCli
     assert path not in [each.path for each in storage.listed.refresh()]
 
 
-def test_a_table_that_cannot_be_understood_is_in_nobodys_way(storage: FlussStorage, fluss: FlussClient) -> None:
-    path, other = new_path(), new_path()
-    # Fluss accepts it, but the longest duration that is accepted here is ten years.
-    fluss.call(create_table(path, descriptor(tiered=True, table__datalake__freshness="9999 d")))
-    fluss.call(create_table(other, descriptor()))
-    paths = [each.path for each in storage.listed.refresh()]
-    assert other in paths
-    assert path not in paths
-    assert "ten years" in storage.listed.unusable()[path].message
-    with refused(ErrorCode.INVALID_TABLE, FRESHNESS, "ten years"):
-        storage.table(path)
-    fluss.call(drop_table(path))
-    storage.listed.refresh()
-    assert path not in storage.listed.unusable()
-
-
 def test_a_table_in_other_formats_is_told(storage: FlussStorage, fluss: FlussClient) -> None:
     path, tiered = new_path(), new_path()
     fluss.call(create_table(path, descriptor(table__log__format="INDEXED")))

@@ -20,7 +20,6 @@ from fluss_scanning import (
 )
 from fluss_tables import COLUMNS, add_column, descriptor, new_path
 from refusals import refused
-from test_fluss_writer import look_up
 
 from fluss_java_client import FlussJavaClient, plain
 from fluss_support import USER, FlussCluster
@@ -163,18 +162,6 @@ def test_the_java_client_reads_the_same(
     read = [plain(list(row.values())) for batch in BucketScans(fluss).open(table, bucket) for row in batch.to_pylist()]
     assert sorted(read) == sorted(java_client.kv(path))
     assert len(read) == 270
-
-
-@pytest.mark.system
-def test_pyfluss_finds_the_same(storage: FlussStorage, fluss: FlussClient, fluss_cluster: FlussCluster) -> None:
-    table = new_table(storage)
-    upsert(storage, table, 0, 50)
-    storage.write(table.path, WriteKind.DELETE, pa.table({"id": list(range(0, 50, 5))}))
-    scanned = names(BucketScans(fluss).open(table, bucket_of(table)))
-    (looked_up,) = look_up(fluss_cluster, [(table, [{"id": n} for n in range(50)])])
-    found = [each for each in looked_up if each is not None]
-    assert scanned == {each["id"]: each["name"] for each in found}
-    assert len(scanned) == 40
 
 
 def test_rows_of_older_schemas_are_read_with_the_present_columns(storage: FlussStorage, fluss: FlussClient) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 from fluss_tables import COLUMNS, rows
@@ -11,9 +10,6 @@ from rocksdict import Options, Rdict
 
 from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.keys import encode_iceberg_keys
-from fluss_tiering.model.table import TableBucket
-from fluss_tiering.storage.fluss.rpc.calls.kv import kv_snapshot_files
-from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 _TAG = (1_790_000_000_000).to_bytes(8, "big")
 _FLUSHED_ROWS = 300
@@ -40,24 +36,3 @@ def tagged_files(folder: Path, count: int, without: Collection[int] = ()) -> dic
                 database.flush()
     names = [each.name for each in folder.iterdir() if not each.name.startswith(("LO", "IDENTITY"))]
     return {name: f"file:{folder / name}" for name in names}
-
-
-def replace_snapshot(
-    client: FlussClient, remote_dir: Path, bucket: TableBucket, snapshot_id: int, files: Mapping[str, str]
-) -> None:
-    """Let a KV snapshot in the cluster's remote folder have other files."""
-    place = f"kv/*/*-{bucket.table_id}/{bucket.bucket}/snap-{snapshot_id}/_METADATA"
-    (description,) = remote_dir.glob(place)
-    described = json.loads(description.read_text())
-    described["kv_snapshot_handle"] |= {
-        "shared_file_handles": [],
-        "private_file_handles": [
-            {
-                "kv_file_handle": {"path": path, "size": Path(path.removeprefix("file:")).stat().st_size},
-                "local_path": name,
-            }
-            for name, path in files.items()
-        ],
-    }
-    description.write_text(json.dumps(described))
-    assert client.call(kv_snapshot_files(bucket, snapshot_id)).files == files

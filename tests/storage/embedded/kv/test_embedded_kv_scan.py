@@ -274,14 +274,3 @@ def test_damage_is_an_error_and_never_the_end(tmp_path: Path) -> None:  # K16
         assert damaged.value.code is ErrorCode.CORRUPT_DATA
         assert "kv-0/db" in damaged.value.message
         assert 0 < seen < 20_000
-
-
-def test_no_snapshot_is_left_after_ten_thousand_scans(storage: EmbeddedStorage) -> None:  # K17
-    upsert(storage, range(10))
-    for _ in range(50):
-        scans = [scan_of(storage) for _ in range(200)]
-        assert open_scans(storage) == 200
-        scans[0].read(None, None, 1)
-        for scan in scans:
-            scan.close()
-    assert open_scans(storage) == 0

@@ -21,31 +21,13 @@ from refusals import refused
 
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import DataType, TableBucket, WriteKind
+from fluss_tiering.model.table import DataType, WriteKind
 
 UPSERT, DELETE = WriteKind.UPSERT, WriteKind.DELETE
 
 
 def row(key: int, name: str | None = "a", amount: Any = None) -> dict[str, Any]:
     return {"id": key, "region": "eu", "name": name, "amount": amount}
-
-
-def test_the_changelog_says_what_happened_to_each_row(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        table = storage.create_table(PATH, kv_table())
-        bucket = TableBucket(table.table_id, 0)
-        assert storage.write(PATH, UPSERT, kv_rows([row(2), row(1)])) == {bucket: 2}
-        assert storage.write(PATH, UPSERT, kv_rows([row(3), row(1, "b")])) == {bucket: 5}
-        assert storage.write(PATH, DELETE, kv_keys(3, 7, 2)) == {bucket: 7}
-        assert read_changes(storage) == [
-            ("+I", row(2)),
-            ("+I", row(1)),
-            ("+I", row(3)),
-            ("-U", row(1)),
-            ("+U", row(1, "b")),
-            ("-D", row(3)),
-            ("-D", row(2)),
-        ]
 
 
 def test_an_upsert_of_an_equal_row_is_an_update_as_in_fluss(tmp_path: Path) -> None:
@@ -70,13 +52,6 @@ def test_several_changes_of_a_key_in_one_write_are_as_if_made_one_by_one(tmp_pat
             ("+U", row(1, "c")),
             ("-D", row(1, "c")),
         ]
-
-
-def test_deleting_what_is_not_there_writes_nothing(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        table = storage.create_table(PATH, kv_table())
-        assert storage.write(PATH, DELETE, kv_keys(1, 2)) == {TableBucket(table.table_id, 0): 0}
-        assert storage.buckets(PATH)[0].log_size_bytes == 0
 
 
 def test_a_delete_needs_the_key_columns_only_and_ignores_the_others(tmp_path: Path) -> None:

@@ -1,4 +1,3 @@
-import dataclasses
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, pairwise
@@ -141,16 +140,6 @@ def test_a_protected_snapshot_is_kept_and_others_but_the_newest_go(tmp_path: Pat
         assert exists(storage, *taken) == [False, False, False, True]
 
 
-# L6
-def test_a_partition_of_an_unpartitioned_table_has_no_snapshot(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, rows(0, 1))
-        (taken,) = storage.take_kv_snapshots(PATH)
-        assert storage.kv_snapshot(dataclasses.replace(taken.bucket, partition_id=7), taken.snapshot_id) is None
-        assert storage.kv_snapshot(taken.bucket, taken.snapshot_id) == taken
-
-
 def test_as_many_snapshots_are_kept_as_the_storage_is_told(tmp_path: Path) -> None:
     with opened(tmp_path, num_retained_snapshots=2) as storage:
         storage.create_table(PATH, kv_table())
@@ -217,17 +206,6 @@ def test_readers_at_once_leave_the_snapshot_as_it_is(tmp_path: Path) -> None:
             found = list(threads.map(lambda _: ids(storage, snapshot), range(12)))
         assert all(sorted(each) == list(range(5_000)) for each in found)
         assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
-
-
-def test_a_large_snapshot_comes_in_chunks_of_bounded_size(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, rows(0, 3_000, "x" * 2_000))
-        (snapshot,) = storage.take_kv_snapshots(PATH)
-        batches = list(storage.fetch_kv_snapshot(snapshot.bucket, snapshot.snapshot_id, None, None))
-        assert sum(batch.num_rows for batch in batches) == 3_000
-        assert len(batches) >= 3
-        assert max(batch.nbytes for batch in batches) < 3 << 20
 
 
 def test_damage_in_a_snapshot_is_an_error_and_never_a_short_read(tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from embedded_tables import PATH, columns, open_storage, opened
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from refusals import refused
 
 from fluss_tiering.formats.log.batch import ChangeType
@@ -342,25 +340,3 @@ def test_writes_and_drops_at_once_leave_a_table_that_reads(tmp_path: Path) -> No
         found = snapshot_rows(storage)
         for values, infos in by_partition(storage).items():
             assert {row["id"] for row in logged(storage, infos)} == set(found[values])
-
-
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    writes=st.lists(
-        st.lists(st.tuples(st.integers(0, 4), st.sampled_from("ab"), st.sampled_from(["x", None])), max_size=4),
-        max_size=5,
-    )
-)
-@pytest.mark.slow
-def test_any_upserts_leave_the_last_of_each_key(
-    tmp_path_factory: pytest.TempPathFactory, writes: list[list[tuple[int, str, str | None]]]
-) -> None:
-    expected: dict[tuple[str, ...], dict[int, str | None]] = {}
-    with opened(tmp_path_factory.mktemp("data")) as storage:
-        storage.create_table(PATH, KEYED)
-        for written in writes:
-            upsert(storage, *((number, day, "", name) for number, day, name in written))
-            for number, day, name in written:
-                expected.setdefault((day,), {})[number] = name
-        storage.take_kv_snapshots(PATH)
-        assert snapshot_rows(storage) == expected

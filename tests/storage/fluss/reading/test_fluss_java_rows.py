@@ -11,7 +11,6 @@ from fluss_reading import read
 from fluss_tables import new_path
 
 from fluss_java_client import FlussJavaClient, plain
-from fluss_tiering.formats.log.batch import ChangeType
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.calls.tables import table
@@ -89,24 +88,3 @@ def test_lists_and_maps_without_elements(
     there = java_client.log(path)
     assert [row.values for row in there] == [row for (row,) in batches]
     assert read_here(fluss, path, 3) == [row.values for row in there]
-
-
-def test_changes_of_the_java_client(fluss: FlussClient, java_client: FlussJavaClient) -> None:
-    path = new_path("java")
-    java_client.create(path, {"id": "BIGINT NOT NULL", "n": "STRING", "v": "INT"}, primary_key=["id"])
-    java_client.upsert(path, [[1, "a", 1], [2, "b", 2]])
-    java_client.upsert(path, [[1, None, 9]], columns=["id", "v"])
-    java_client.delete(path, [[2, None, None]])
-    there = java_client.log(path)
-    assert [(row.kind, row.values) for row in there] == [
-        ("+I", [1, "a", 1]),
-        ("+I", [2, "b", 2]),
-        ("-U", [1, "a", 1]),
-        ("+U", [1, "a", 9]),
-        ("-D", [2, "b", 2]),
-    ]
-    batches = read(FlussSplitReader(fluss), fluss.call(table(path)), 0, len(there))
-    assert [ChangeType(kind).name for batch in batches for kind in batch.change_types] == [
-        *("INSERT", "INSERT", "UPDATE_BEFORE", "UPDATE_AFTER", "DELETE"),
-    ]
-    assert read_here(fluss, path, len(there)) == [row.values for row in there]

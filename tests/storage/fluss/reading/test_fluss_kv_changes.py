@@ -1,10 +1,5 @@
 """Changes of a log, merged with the entries of a KV snapshot; without a cluster."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from fluss_tables import COLUMNS
@@ -125,18 +120,6 @@ def test_a_disk_that_refuses_changes_is_named(tmp_path, monkeypatch) -> None:  #
     with pytest.raises(FlussTieringError, match=r"make a temporary folder in .*gone") as raised:
         KvChanges(TABLE, batches)
     assert raised.value.code is ErrorCode.STORAGE
-
-
-@pytest.mark.long
-@pytest.mark.system
-@pytest.mark.slow
-def test_the_memory_of_a_scan_does_not_grow_with_the_changes() -> None:  # D43
-    program = Path(__file__).with_name("changes_memory.py")
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
-    rows, grown = json.loads(done.stdout)
-    assert rows == 800
-    # The changes have 800 MB. All of them in memory would take 3.4 GB, with the copies.
-    assert grown < 700 << 20
 
 
 @settings(max_examples=30, deadline=None)

@@ -173,22 +173,6 @@ def test_columns_that_were_added_are_null_before(fluss: FlussClient) -> None:
         assert observed.projections == projections
 
 
-def test_cutting_goes_on_behind_what_cannot_be_cut(fluss: FlussClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluss_tiering.storage.fluss.reading.log_chunks.FETCH_BYTES", 1)
-    before = new_table(fluss, descriptor())
-    append(fluss, before, rows(0, 2), compression="ZSTD")
-    append(fluss, before, rows(2, 4), compression="ZSTD")
-    after = add_column(fluss, before, "added", "INT")
-    schema = arrow_schema(after.info.descriptor.columns)
-    for first in range(4, 12, 2):
-        wider = [*rows(first, first + 2).columns, pa.array([first, first + 1], pa.int32())]
-        append(fluss, after, pa.record_batch(wider, schema=schema), compression="ZSTD")
-    observed = ObservedClient(fluss)
-    found = records_of(read(observed, after, 0, 12, ["added"]))
-    assert found.column("added").to_pylist() == [*[None] * 4, *range(4, 12)]
-    assert observed.projections == [[2], None, None, None, [2], [2], [2]]
-
-
 def test_remote_segments_are_read_in_part(fluss: FlussClient) -> None:
     made = moved_log(fluss, **{COMPRESSION: "NONE"})
     observed = ObservedClient(fluss)

@@ -98,18 +98,3 @@ def test_remote_segments_of_mixed_magics(
     for start, end in ((0, 6000), (1500, 4500)):
         expected = [[] if columns == [] else row.values for row in there[start:end]]
         assert read_here(fluss, made.info.path, start, end, columns) == expected
-
-
-def test_columns_with_statistics_are_altered(fluss: FlussClient, java_client: FlussJavaClient) -> None:
-    path = new_path("statistics")
-    java_client.create(path, COLUMNS)
-    for number, columns in enumerate((None, "id", "name,price", "*", None)):
-        if number:
-            java_client.set_option(path, "table.statistics.columns", columns)
-        java_client.append(path, rows_of(100 * number, 100 * number + 100))
-    made = fluss.call(table(path))
-    assert turns_of(fluss, made) == [0, 1, 0]
-    there = java_client.log(path)
-    assert (
-        read_here(fluss, path, 0, 500, None) == [row.values for row in there] == [plain(row) for row in rows_of(0, 500)]
-    )

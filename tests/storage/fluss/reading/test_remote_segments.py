@@ -68,7 +68,3 @@ def test_segments_that_end_before_the_offset_are_not_read_for_ever(tmp_path: Pat
     }
     with refused(ErrorCode.CORRUPT_DATA, "has no offset 4"):
         ids(answers, 8)
-
-
-def test_the_test_client_reads_a_plain_log() -> None:
-    assert ids({0: FetchedLog(batch(0, 8), 8)}, 8) == list(range(8))

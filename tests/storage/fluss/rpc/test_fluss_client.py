@@ -1,18 +1,13 @@
 """A cluster whose servers are guarded, restarted, stopped and killed; each test leaves all of them running."""
 
-import os
-import subprocess
-import sys
 import time
 from functools import partial
-from pathlib import Path
 
-import psutil
 import pytest
 from fluss_tables import append, descriptor, new_table, rows
 from refusals import refused
 
-from fluss_support import USER, FlussCluster, FlussServer, Watchdog
+from fluss_support import USER, FlussCluster, FlussServer
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.rpc.call import ServerAddress
@@ -173,63 +168,3 @@ async def test_a_coordinator_that_restarts_is_waited_for(fluss_cluster: FlussClu
         elections = {"0.9.1": 0, "1.0": 1}[fluss_cluster.version]
         assert (await client.call(heartbeat())).coordinator_epoch == before + elections
     fluss_cluster.wait_until_ready()
-
-
-@pytest.mark.system
-def test_servers_do_not_outlive_a_killed_run() -> None:
-    run = (
-        "import os, signal, subprocess, sys, time; sys.path.insert(0, 'tests'); sys.path.insert(0, 'tools');"
-        "from fluss_support import Watchdog;"
-        "left, ended = (subprocess.Popen(['sleep', '600'], stdout=-3) for _ in range(2));"
-        "watchdog = Watchdog(); watchdog.watch(left.pid); watchdog.watch(ended.pid); watchdog.forget(ended.pid);"
-        "print(left.pid, ended.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    killed = subprocess.run([sys.executable, "-c", run], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
-    left, ended = (psutil.Process(int(pid)) for pid in killed.stdout.split())
-    try:
-        wait_until(lambda: not left.is_running() or left.status() == psutil.STATUS_ZOMBIE)
-        assert ended.is_running()
-    finally:
-        ended.kill()
-
-
-@pytest.mark.system
-def test_a_watchdog_spares_a_process_that_got_the_number_of_another() -> None:
-    next_after = Path("/proc/sys/kernel/ns_last_pid")
-    if not os.access(next_after, os.W_OK):
-        pytest.skip("only root chooses the number of a process")
-    watchdog = Watchdog()
-    for _ in range(100):
-        ended = subprocess.Popen(["sleep", "600"])
-        watchdog.watch(ended.pid)
-        ended.kill()
-        ended.wait()
-        # The kernel tells the time of a start in hundredths of a second, by which the watchdog knows a process.
-        time.sleep(0.02)
-        next_after.write_text(str(ended.pid - 1))
-        with subprocess.Popen(["sleep", "600"]) as other:
-            if other.pid == ended.pid:
-                watchdog.end()
-                assert other.poll() is None
-                other.kill()
-                return
-            other.kill()
-    pytest.skip("other processes took the number")
-
-
-@pytest.mark.system
-def test_a_watchdog_that_is_told_of_nothing_ends() -> None:
-    Watchdog().end()
-
-
-@pytest.mark.system
-def test_a_table_that_the_coordinator_missed_is_told_by_its_log(tmp_path: Path) -> None:
-    cluster = FlussCluster(tmp_path)
-    log = cluster.coordinator.log_file
-    log.write_text("INFO ZooKeeperClient Registered table orders for database shop\n")
-    assert cluster.missed_a_table()
-    log.write_text(log.read_text() + "INFO TableManager New table: shop.orders with id 1, new assignment {}.\n")
-    assert not cluster.missed_a_table()
-    log.write_text(log.read_text() + "ERROR TableBucketStateMachine Failed to move table buckets [] to state X.\n")
-    assert cluster.missed_a_table()
-    cluster.stop()

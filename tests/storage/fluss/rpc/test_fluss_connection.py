@@ -1,13 +1,11 @@
 """Connections to servers that are no Fluss servers or behave badly: the errors, and that they come in limited time."""
 
 import asyncio
-import http.server
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 
-import grpc
 import pytest
 from fluss_peers import Line, peer
 from refusals import refused
@@ -22,7 +20,7 @@ from fluss_tiering.api.fluss.v1.tables_pb2 import (
     MetadataResponse,
     PbServerNode,
 )
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerAddress, ServerKind
@@ -62,21 +60,6 @@ def test_a_server_that_says_nothing() -> None:
         assert time.monotonic() - began < 20
 
 
-def test_a_web_server() -> None:
-    class Quiet(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = ServerAddress("127.0.0.1", server.server_address[1])
-        with pytest.raises(FlussTieringError, match="Fluss") as caught:
-            # The server waits for the end of a line, which does not come.
-            FlussConnection(address, timeout=0.5)
-        server.shutdown()
-    assert str(address) in caught.value.message
-
-
 def test_what_a_web_server_says_is_no_frame() -> None:
     def script(line: Line) -> None:
         line.request()
@@ -85,19 +68,6 @@ def test_what_a_web_server_says_is_no_frame() -> None:
 
     with peer(script) as address, refused(ErrorCode.CORRUPT_DATA, str(address), "b'HTTP'", "bind.listeners"):
         FlussConnection(address)
-
-
-def test_a_grpc_server() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        server = grpc.server(pool)
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        began = time.monotonic()
-        with pytest.raises(FlussTieringError, match="Fluss") as caught:
-            FlussConnection(ServerAddress("127.0.0.1", port), timeout=1)
-        assert time.monotonic() - began < 20
-        assert str(port) in caught.value.message
-        server.stop(None)
 
 
 def test_a_server_that_hangs_up_at_once() -> None:
@@ -282,33 +252,6 @@ def test_a_call_that_may_be_done_is_repeated_only_where_that_is_as_good(repeatab
             with pytest.raises(FlussConnectionError, match="hung up"):
                 client.call(tables_of("db", repeatable=False))
     assert len(asked) == sent
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("repeatable", "answer"), [(True, "second"), (False, "first")])
-def test_a_slow_answer_is_waited_for_only_where_there_is_one_try(repeatable: bool, answer: str) -> None:
-    asked = []
-    over = threading.Event()
-
-    def script(line: Line) -> None:
-        line.greet(*SERVED)
-        while True:
-            api, _, request_id, _ = line.request()
-            if api == ApiKey.GET_METADATA:
-                line.answer(request_id, me(line))
-                continue
-            asked.append(api)
-            if len(asked) == 1:
-                over.wait(3.5)
-                line.answer(request_id, ListTablesResponse(table_name=["first"]))
-            else:
-                line.answer(request_id, ListTablesResponse(table_name=["second"]))
-
-    with peer(script) as address:
-        # One try of a repeatable call gets a third of the time.
-        with FlussClient(str(address), timeout=9) as client:
-            assert client.call(tables_of("db", repeatable=repeatable)) == [answer]
-        over.set()
 
 
 def test_a_client_goes_on_with_the_next_server_where_one_is_gone() -> None:

@@ -8,7 +8,7 @@ from refusals import refused
 
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TablePath
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringStats
 from fluss_tiering.storage.fluss.rpc.calls.kv import (
     acquire_lease,
@@ -126,39 +126,6 @@ def test_lake_snapshots_are_prepared_and_committed(fluss: FlussClient) -> None:
     assert fluss.call(lake_snapshot(path, snapshot_id=101)).log_end_offsets == {first: 10}
     with refused(ErrorCode.LAKE_SNAPSHOT_NOT_EXIST, "103"):
         fluss.call(lake_snapshot(path, snapshot_id=103))
-
-
-def committed(fluss: FlussClient, table_id: int, file: str, offsets: dict[TableBucket, int]) -> bool:
-    """Commit for a dropped table, and return whether the commit was accepted.
-
-    It is accepted while the table's node is in ZooKeeper, and after the node is gone. A commit that finds the node
-    while the coordinator deletes it fails.
-    """
-    try:
-        fluss.call(commit_lake_snapshot(table_id, 9, file, offsets))
-    except FlussServerError:
-        return False
-    return True
-
-
-def test_commits_are_not_checked(fluss: FlussClient) -> None:
-    """This is why we have our own fence: late, repeated and unordered commits are accepted, even without a table."""
-    made = lake_table(fluss)
-    path, table_id = made.info.path, made.info.table_id
-    bucket = TableBucket(table_id, 0)
-    newer = fluss.call(prepare_lake_snapshot(path, table_id, {bucket: 20}))
-    older = fluss.call(prepare_lake_snapshot(path, table_id, {bucket: 10}))
-    for _ in range(2):
-        fluss.call(commit_lake_snapshot(table_id, 8, newer, {bucket: 20}))
-    fluss.call(commit_lake_snapshot(table_id, 7, older, {bucket: 10}))
-    known = fluss.call(lake_snapshot(path))
-    assert (known.snapshot_id, known.log_end_offsets) == (7, {bucket: 10})
-    fluss.call(drop_table(path))
-    wait_until(lambda: committed(fluss, table_id, newer, {bucket: 20}))
-    fluss.call(commit_lake_snapshot(4711, 9, newer, {TableBucket(4711, 0): 20}))
-    with pytest.raises(FlussServerError) as caught:
-        fluss.call(prepare_lake_snapshot(TablePath("fluss", "nothing"), 4711, {TableBucket(4711, 0): 20}))
-    assert caught.value.fluss_error is FlussError.UNKNOWN_SERVER_ERROR
 
 
 def test_partitions_are_snapshot_leased_and_committed(fluss: FlussClient) -> None:

@@ -98,6 +98,14 @@ def test_a_call_is_repeated_after_it_met_a_coordinator_that_stands_by(repeatable
     assert may_repeat(heartbeat(request_table=not repeatable), standing_by())
 
 
+def test_a_write_to_a_disk_that_is_too_full_is_not_repeated() -> None:
+    # Space does not come back by itself.
+    full = FlussServerError(FlussError.DISK_WRITE_LOCKED, "over the limit")
+    assert not may_repeat(heartbeat(), full)
+    assert full.code is ErrorCode.LIMIT_EXCEEDED
+    assert "free space on the disk of that tablet server" in full.message
+
+
 def test_another_error_of_metadata_is_not_asked_of_everyone() -> None:
     steps = Router([TABLET, COORDINATOR]).steps(heartbeat())
     next(steps)
