@@ -14,7 +14,6 @@ import pytest
 from pyspark import TaskContext
 from written_rounds import SCHEMA, WrittenRounds, path_of
 
-from fluss_tiering.lake.iceberg import parquet
 from fluss_tiering.lake.iceberg.maintenance import place_rewriter
 from fluss_tiering.lake.iceberg.maintenance.file_rows import Lineage, read_rows
 from fluss_tiering.lake.iceberg.maintenance.place_rewriter import NewFiles, PlaceRewriter, PlaceWork
@@ -123,16 +122,6 @@ def test_the_next_round_knows_where_the_rows_are_without_reading_them(tmp_path: 
     assert all(key % 2 for key in table.rows)
 
 
-def test_the_index_of_files_that_nobody_noted_is_made(tmp_path: Path) -> None:
-    table = WrittenRounds(tmp_path, 2)
-    rows_after(table, 4)
-    for path in sorted(tmp_path.glob("_key_index/**/*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
-    rewritten(table, [(0, 1)])
-    table.round(dict.fromkeys(range(0, 60, 3)))
-    assert table.read() == table.rows
-
-
 @FORMATS
 def test_rows_that_are_all_deleted_leave_no_file(tmp_path: Path, version: int) -> None:
     table = WrittenRounds(tmp_path, version)
@@ -141,17 +130,6 @@ def test_rows_that_are_all_deleted_leave_no_file(tmp_path: Path, version: int) -
     assert rewritten(table, [(0,)]) == []
     table.round({3: "again"})
     assert table.read() == table.rows == {3: "again"}
-
-
-def test_new_files_are_as_large_as_the_table_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = WrittenRounds(tmp_path, 2)
-    rows_after(table, 5)
-    expected = dict(table.rows)
-    table.target_file_bytes = 1
-    monkeypatch.setattr(parquet, "_MAX_BUFFERED_ROWS", 20)
-    files = rewritten(table, [tuple(range(5))])
-    assert len(files) == 2
-    assert table.read() == expected
 
 
 def test_the_attempt_of_the_task_is_in_the_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,20 +260,6 @@ def test_the_first_error_is_told_if_new_files_cannot_be_deleted(
         PlaceRewriter(writer)(PlaceWork(0, (), table.location(), live, ((0,), (1,))))
 
 
-def test_what_was_written_of_a_file_goes_if_the_rest_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parquet, "_MAX_BUFFERED_ROWS", 3)
-    table = WrittenRounds(tmp_path, 2, 1)
-    table.round(dict.fromkeys(range(9), "first"))
-    before = on_disk(tmp_path)
-    live = tuple(table.live.values())
-    damage(live[-1], b"PAR1 nonsense PAR1")
-    with pytest.raises(FlussTieringError, match="data file damaged"):
-        PlaceRewriter(table.writer())(PlaceWork(0, (), table.location(), live, (tuple(range(len(live))),)))
-    assert on_disk(tmp_path) == before
-
-
 def test_deletes_of_rows_that_do_not_exist_are_refused(two_groups: tuple[WrittenRounds, PlaceWork]) -> None:
     table, work = two_groups
     other = WrittenRounds(table.folder.parent / "other", 2)
@@ -341,18 +305,3 @@ def test_an_executor_that_does_not_see_the_lake_or_has_no_credentials_says_so(
     plain_file = path_of(work.live[0].location)
     with pytest.raises(NotADirectoryError):
         PlaceRewriter(table.writer())(replace(work, location=f"file://{plain_file}/folder/new"))
-
-
-def test_a_writer_that_deletes_by_key_keeps_no_index(tmp_path: Path) -> None:
-    table = WrittenRounds(tmp_path, 2)
-    rows_after(table, 3)
-    expected = dict(table.rows)
-    own = table.writer()
-    by_key = ParquetFileWriter(
-        own.schema, own.delete_schema, own.compression, own.target_file_bytes, {}, sorted_by=("id",)
-    )
-    states = sorted(tmp_path.glob("_key_index/**/*"))
-    live = tuple(table.live.values())
-    (file,) = PlaceRewriter(by_key)(PlaceWork(0, (), table.location(), live, ((0, 1, 2),))).files
-    assert rows_of(file) == [{"id": key, "name": value} for key, value in sorted(expected.items())]
-    assert sorted(tmp_path.glob("_key_index/**/*")) == states

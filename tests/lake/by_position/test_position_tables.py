@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlparse
 
 import numpy as np
-import pytest
 from lake_support import Lake
 
 from fluss_tiering.lake.iceberg.by_position import PositionFileWriter
@@ -41,17 +40,6 @@ class PositionLake(Lake):
         files = piece.close()
         self.commit_files(lake, files)
         return [file.content for file in files]
-
-
-@pytest.mark.parametrize("version", ["2", "3"])
-def test_rows_are_replaced_by_position(spark: Any, tmp_path: Path, version: str) -> None:
-    lake = PositionLake(spark, tmp_path, COLUMNS, ("k",), {"format-version": version})
-    assert lake.round({1: "one", 2: "two", 3: "three"}, 1) == [FileContent.DATA]
-    assert lake.round({1: "ONE", 3: None}, 2) == [FileContent.DATA, FileContent.POSITION_DELETES]
-    assert lake.round({2: None, 4: "four"}, 3) == [FileContent.DATA, FileContent.POSITION_DELETES]
-    for judge in ("duckdb", "spark"):
-        assert lake.values(judge, "k") == [1, 4]
-        assert lake.values(judge, "v") == ["ONE", "four"]
 
 
 def test_the_writer_knows_the_table(spark: Any, tmp_path: Path) -> None:

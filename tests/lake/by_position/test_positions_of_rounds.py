@@ -16,8 +16,7 @@ from fluss_tiering.lake.iceberg import parquet
 from fluss_tiering.lake.iceberg.by_position import look_at_folder
 from fluss_tiering.lake.iceberg.by_position.found_rows import FoundRows
 from fluss_tiering.lake.iceberg.deletes import DeletePlace
-from fluss_tiering.lake.key_index import IndexStore, Matches
-from fluss_tiering.lake.key_index.store import StoredFile
+from fluss_tiering.lake.key_index import Matches
 from fluss_tiering.lake.protocol import FileContent, LakeFile, NotedPlace
 
 FORMATS = pytest.mark.parametrize("version", [2, 3], ids=["position delete files", "deletion vectors"])
@@ -150,21 +149,6 @@ def test_a_plain_file_where_the_index_should_be_is_told_once(tmp_path: Path, cap
     ] == [True]
 
 
-def test_an_index_folder_without_permission_is_told_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Root has every right, so that the operating system's answer is made up."""
-    folder = tmp_path / "_key_index"
-    folder.mkdir()
-    denied = os.W_OK
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder or not mode & denied)
-    for _ in range(2):
-        look_at_folder(f"file:{folder}")
-    (told,) = caplog.messages
-    assert told.startswith(f"{folder} may not be read and written, so that the key index is not kept")
-    assert "look at the owner and the rights of this folder" in told
-
-
 def test_what_pieces_have_noted_outlives_a_compaction_beside_a_round_of_hours(tmp_path: Path) -> None:
     table = WrittenRounds(tmp_path, 2)
     for number in range(9):
@@ -211,38 +195,3 @@ def test_many_deletes_are_written_in_the_memory_of_bitmaps(tmp_path: Path, versi
     assert sum(file.metrics.record_count for file in files) == 1_600_000
     # As numbers of eight bytes, the positions alone would take 12.8 MB.
     assert peak < 8 << 20
-
-
-@pytest.mark.long
-def test_old_files_of_the_index_go_now_and_then_and_not_in_each_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table, listed, read = WrittenRounds(tmp_path, 2), [], []
-    files, read_file = IndexStore.files, IndexStore.read_file
-
-    def list_noted(store: IndexStore, *arguments: str) -> list[StoredFile]:
-        listed.append(arguments)
-        return files(store, *arguments)
-
-    def read_noted(store: IndexStore, name: str) -> bytes | None:
-        read.append(name)
-        return read_file(store, name)
-
-    monkeypatch.setattr(IndexStore, "files", list_noted)
-    monkeypatch.setattr(IndexStore, "read_file", read_noted)
-    rounds, most = 120, 0
-    for number in range(rounds):
-        table.round({number % 20: f"of round {number}"})
-        # As if two minutes passed.
-        for file in (tmp_path / "_key_index").rglob("*-*"):
-            if file.is_file():
-                modified = file.stat().st_mtime - 120
-                os.utime(file, (modified, modified))
-        states = list((tmp_path / "_key_index").rglob("state-*"))
-        most = max(most, len(states))
-
-    # 30 of them are younger than an hour.
-    assert 30 < most <= 30 + 12
-    assert len(listed) <= rounds * 1.25
-    assert len(read) <= rounds * 7, "its own, and those that stay, in each ninth round"
-    assert table.read() == table.rows

@@ -14,12 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow.fs import LocalFileSystem
 from written_rounds import SCHEMA, WrittenRounds, path_of, write
 
 from fluss_tiering.lake.iceberg import parquet
 from fluss_tiering.lake.iceberg.by_position import data_file_keys
-from fluss_tiering.lake.iceberg.by_position.data_file_keys import read_keys
 from fluss_tiering.lake.key_index import hash_keys
 from fluss_tiering.lake.protocol import FileContent, LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -228,13 +226,6 @@ def test_a_data_file_without_field_ids_names_what_writes_its_rows_anew(table: Wr
     assert refused.value.message.startswith(f"the data file {location} has columns without Iceberg's field ids")
     assert "`fluss-tiering compact TABLE --min-input-files 2`" in refused.value.message
     assert "backup" not in refused.value.message
-
-
-def test_keys_are_read_in_batches_of_bounded_size(table: WrittenRounds) -> None:
-    location = next(iter(table.live))
-    batches = list(read_keys(LocalFileSystem(), location, pa.schema([SCHEMA.field("id")])))
-    assert [key for (keys,) in batches for key in keys.to_pylist()] == list(range(20))
-    assert max(len(keys) for (keys,) in batches) == 2
 
 
 def test_tables_in_one_folder_have_an_index_each(table: WrittenRounds, caplog: pytest.LogCaptureFixture) -> None:

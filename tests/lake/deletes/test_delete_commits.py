@@ -10,7 +10,7 @@ import pytest
 from deleted_rows import DeletedRows
 from places import deletes_of
 
-from fluss_tiering.lake.iceberg.commit import IcebergCommitter, locations_of
+from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.lake.iceberg.deletes import PresentDeletes, write_vectors
 from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.lake.protocol import FileMetrics, LakeFile
@@ -228,17 +228,6 @@ def test_the_files_of_a_round_s_end_are_packed_with_what_they_replace(table: Del
     table.commit(lake, files)
     table.forget({first: [9]})
     table.check(SPARK, DUCKDB)
-
-
-def test_vectors_that_are_not_committed_are_deleted(spark, tmp_path: Path) -> None:
-    table = DeletedRows(spark, tmp_path, 3)
-    first, second = table.add(range(10), range(10, 20))
-    lake = table.open()
-    files = table.written(lake, {first: [1], second: [1]})
-    assert are_there(files) == {True}
-    assert locations_of([*files, *files]) == [file.location for file in files]
-    lake.delete_files(files)
-    assert are_there(files) == {False}
 
 
 def test_a_puffin_file_that_the_driver_does_not_see_is_not_committed(spark, tmp_path: Path) -> None:

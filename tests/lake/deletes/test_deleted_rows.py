@@ -25,31 +25,6 @@ def table(spark, tmp_path: Path, request) -> DeletedRows:
     return DeletedRows(spark, tmp_path, version, merging=request.param == "merging files")
 
 
-def test_a_table_without_snapshots_has_no_data_files(table: DeletedRows) -> None:
-    assert table.live_files(table.open()) == []
-
-
-def test_the_first_row_the_last_row_and_all_rows(table: DeletedRows) -> None:
-    first, second, third = table.add(range(10), range(10, 20), [20])
-    table.delete({first: [0, 9], second: range(10)})
-    table.delete({first: range(1, 9), third: [0]})
-    assert table.live() == []
-    table.add([30])
-    table.check(*READERS[table.version])
-
-
-def test_rows_that_are_deleted_again(table: DeletedRows) -> None:
-    (file,) = table.add(range(10))
-    table.delete({file: [3]})
-    table.delete({file: [3]})
-    table.delete({file: [3, 4]})
-    table.check(*READERS[table.version])
-    # A data file has one vector, and one position delete file if these take each other's place.
-    (live,) = table.live_files(table.open())
-    assert len(live.deletes) == (1 if table.merging or table.version == 3 else 3)
-    assert (live.location, live.rows, live.partition, live.has_equality_deletes) == (file, 10, ("mon", 0), False)
-
-
 @pytest.mark.sampled(1)
 def test_rounds_of_deletes_in_many_files_of_two_partitions(table: DeletedRows) -> None:
     chance = random.Random(f"{table.version} {table.merging}")
@@ -127,14 +102,3 @@ def test_iceberg_s_own_code_reads_the_footer_of_a_puffin_file(spark, tmp_path: P
         }
         assert reader.fileMetadata().properties()["created-by"].startswith("fluss-tiering ")
         assert vector.size_bytes == Path(vector.location.removeprefix("file://")).stat().st_size
-
-
-def test_large_vectors_of_several_data_files(spark, tmp_path: Path) -> None:
-    """DuckDB 1.5.5 reads wrong rows if two of them are in one Puffin file and large."""
-    table = DeletedRows(spark, tmp_path, 3)
-    locations = table.add(range(30_000), range(30_000, 60_000), range(60_000, 63_000))
-    chance = random.Random(1)
-    for _ in range(3):
-        living = {each: [at for at, key in enumerate(table.rows[each]) if key is not None] for each in locations}
-        table.delete({each: sorted(chance.sample(positions, 900)) for each, positions in living.items()})
-        table.check(*READERS[3])

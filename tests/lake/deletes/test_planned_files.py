@@ -12,7 +12,6 @@ from urllib.parse import urlparse
 import pyarrow.parquet as pq
 import pytest
 from lake_support import spark_table
-from py4j.java_gateway import GatewayClient
 
 from fluss_tiering.lake.iceberg.deletes import live_data_files
 from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile, VectorPlace
@@ -126,48 +125,6 @@ def test_a_partition_value_that_is_null_keeps_its_place(spark: Any, tmp_path: Pa
     new = {each.partition for each in live if each.spec_id == 1}
     assert new == {(None, 7), (None, None), ("tue", None)}
     assert {each.partition for each in live if each.spec_id == 0} == {("mon",), ("tue",)}
-
-
-@pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the answers of the JVM to the calls that follow."""
-    heard: list[str] = []
-    send = GatewayClient.send_command
-
-    def noted(client: Any, command: str, *args: Any, **kwargs: Any) -> Any:
-        answer = send(client, command, *args, **kwargs)
-        # Objects that Python forgets are released by calls of their own, at any time.
-        if not command.startswith("m\nd\n"):
-            heard.append(answer)
-        return answer
-
-    monkeypatch.setattr(GatewayClient, "send_command", noted)
-    return heard
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_is_one_call_into_the_jvm_and_one_for_each_part_of_a_long_answer(
-    spark: Any, tmp_path: Path, answers: list[str], kind: str
-) -> None:
-    table = Table(spark, tmp_path, kind)
-    java = table.java
-    java.name()
-    counts = []
-    for files in (3, 400):
-        if files > 3:
-            spark.sql(f"INSERT INTO {table.name} SELECT id, concat('day', id) FROM range(1000, 1400)")
-            java.refresh()
-        newest = java.currentSnapshot().snapshotId()
-        answers.clear()
-        live = list(live_data_files(java, newest))
-        assert len(live) >= files
-        # The gateway sends a longer answer in several parts, and waits with the last one.
-        assert max(len(answer) for answer in answers) < 8192
-        counts.append(len(answers))
-    # The name of the table, and the files.
-    assert counts[0] == 2
-    assert 3 < counts[1] < 15
 
 
 def test_an_older_snapshot_has_its_own_files(spark: Any, tmp_path: Path) -> None:

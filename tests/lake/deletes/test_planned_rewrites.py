@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -85,17 +84,6 @@ def test_only_the_named_partitions_are_rewritten(spark: Any, tmp_path: Path, ver
     table.check(DUCKDB, PYICEBERG, SPARK)
 
 
-def test_each_file_may_be_a_group(spark: Any, tmp_path: Path) -> None:
-    table = DeletedRows(spark, tmp_path, 2)
-    table.add(range(10), range(10, 20))
-    table.add(range(100, 110), day=TUESDAY)
-    _, plan = planned(table, options={**ALL, "max-file-group-size-bytes": "1"})
-    assert plan is not None
-    assert {each.partition_values: each.groups for each in plan.places} == {DAY: ((0,), (1,)), TUESDAY: ((0,),)}
-    for work in plan.places:
-        assert len(plan.rewriter(work).files) == len(work.groups)
-
-
 def test_no_more_bytes_are_rewritten_than_allowed_whatever_the_sizes_of_the_files(spark: Any, tmp_path: Path) -> None:
     table = DeletedRows(spark, tmp_path, 2)
     table.add(range(10), range(10, 20), range(20, 3000), range(3000, 3010))
@@ -128,17 +116,6 @@ def test_files_that_are_not_rewritten_are_still_known(spark: Any, tmp_path: Path
     (group,) = work.groups
     assert {work.live[each].location for each in group} == set(locations[:2])
     assert {each.location for each in work.live} == set(locations)
-
-
-def test_nothing_is_committed_if_nothing_is_worth_it(spark: Any, tmp_path: Path) -> None:
-    table = DeletedRows(spark, tmp_path, 2)
-    table.add(range(10))
-    before = table.metadata
-    lake, plan = planned(table, options={"min-input-files": "5"})
-    assert plan is not None
-    assert (plan.places, plan.files, plan.bytes) == ((), 0, 0)
-    assert plan.commit(lake, []) == Rewritten()
-    assert table.metadata == before
 
 
 def test_deletes_that_other_files_need_stay(spark: Any, tmp_path: Path) -> None:
@@ -271,15 +248,3 @@ def test_columns_that_only_the_lake_table_has_are_left_to_spark(spark: Any, tmp_
     spark.sql(f"ALTER TABLE {table.name}.db.t ADD COLUMN note STRING")
     assert planned(table)[1] is None
     assert not can_rewrite(table.open())
-
-
-def test_no_two_rewrites_write_the_same_files(spark: Any, tmp_path: Path) -> None:
-    table = DeletedRows(spark, tmp_path, 2)
-    table.add(range(10), range(10, 20))
-    _, one = planned(table)
-    _, other = planned(table)
-    assert one is not None
-    assert other is not None
-    written = [file.location for plan in (one, other) for work in plan.places for file in plan.rewriter(work).files]
-    assert len(set(written)) == 2
-    assert all(a.location != b.location for a, b in itertools.product(one.places, other.places))

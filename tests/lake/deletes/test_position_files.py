@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -98,18 +97,6 @@ def test_a_data_file_with_many_deletes_has_a_file_of_its_own(tmp_path: Path, mon
     assert [footer.row_group(number).num_rows for number in range(footer.num_row_groups)] == [7, 7, 7, 6]
 
 
-def test_a_large_number_of_deletes_is_written_in_row_groups(tmp_path: Path) -> None:
-    positions = np.arange(600_000)[::-1]
-    deletes = PositionDeletes(["a"], pa.array(np.zeros(600_000, np.int32)), pa.chunked_array([positions, positions]))
-    with pytest.raises(ValueError, match="600000 file numbers and 1200000 positions: expected as many"):
-        write_position_deletes(place_in(tmp_path), deletes)
-    twice = PositionDeletes(["a"], pa.array(np.zeros(1_200_000, np.int32)), deletes.positions)
-    (file,) = write_position_deletes(place_in(tmp_path), twice)
-    table = pq.read_table(path_of(file.location))
-    assert np.array_equal(table["pos"].to_numpy(), np.arange(600_000))
-    assert pq.ParquetFile(path_of(file.location)).num_row_groups == 5
-
-
 def test_a_file_takes_the_place_of_those_that_its_data_file_has(tmp_path: Path) -> None:
     of_a, _ = write_position_deletes(place_in(tmp_path, 1), deletes_of({"a": [1], "b": [7]}))
     place = place_in(tmp_path, 3)
@@ -154,40 +141,6 @@ def test_a_large_file_stays_beside_the_new_one(tmp_path: Path, monkeypatch) -> N
     (everything,) = write_position_deletes(place_in(tmp_path, 4), deletes_of({"a": range(20, 30)}), present)
     assert rows_of(everything) == [("a", position) for position in [0, 1, *range(10, 30)]]
     assert sorted(file.location for file in everything.replaces) == [large.location, small.location]
-
-
-@pytest.mark.slow
-def test_rounds_write_about_as_many_rows_as_they_delete(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(position_files, "_FEW_POSITIONS", 20)
-    random = np.random.default_rng(7)
-    names = [f"file-{number:02d}" for number in range(12)]
-    live: dict[str, list[LakeFile]] = {name: [] for name in names}
-    left = {name: list(random.permutation(5000)) for name in names}
-    gone: dict[str, set[int]] = {name: set() for name in names}
-    written = 0
-    for number in range(60):
-        place = place_in(tmp_path, number)
-        deleted = {}
-        for name in names[: random.integers(1, len(names) + 1)]:
-            # The first data file loses many rows in each round.
-            count = random.integers(1, 5) if name != names[0] else random.integers(10, 100)
-            deleted[name] = [int(left[name].pop()) for _ in range(count)]
-            gone[name].update(deleted[name])
-        files = write_position_deletes(place, deletes_of(deleted), present_deletes(place, live))
-        replaced = {file.location for new in files for file in new.replaces}
-        for name in names:
-            live[name] = [file for file in live[name] if file.location not in replaced]
-            live[name] += [file for file in files if name in file.referenced]
-            assert len(live[name]) <= 5
-        written += sum(file.metrics.record_count for file in files)
-        rows = [
-            row
-            for file in {file.location: file for each in live.values() for file in each}.values()
-            for row in rows_of(file)
-        ]
-        assert sorted(rows) == sorted((name, position) for name in names for position in gone[name])
-    everything = sum(map(len, gone.values()))
-    assert written < 12 * everything
 
 
 def test_no_deletes_are_no_file(tmp_path: Path) -> None:

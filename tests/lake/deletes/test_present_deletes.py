@@ -11,10 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from places import deletes_of, place_in, shared_delete_file
-from pyiceberg.table.puffin import PuffinFile
 
 from fluss_tiering.lake.iceberg.deletes import (
-    PositionDeletes,
     PresentDeletes,
     present,
     present_deletes,
@@ -58,40 +56,9 @@ def test_each_vector_has_a_puffin_file_of_its_own(tmp_path: Path) -> None:
     assert {path(file) for file in files} == set(path(files[0]).parent.iterdir())
 
 
-def test_a_vector_is_described_as_other_engines_want_it(tmp_path: Path) -> None:
-    (file,) = write_vectors(place_in(tmp_path), deletes_of({"a": [1, 7]}), {"a": PresentDeletes()})
-    assert (file.partition_values, file.bucket, file.referenced) == (("mon",), 3, ("a",))
-    assert file.vector is not None
-    content = path(file).read_bytes()
-    (blob,) = PuffinFile(content).footer.blobs
-    assert (blob.type, blob.snapshot_id, blob.sequence_number) == ("deletion-vector-v1", -1, -1)
-    assert (blob.fields, blob.offset, blob.length) == ([2147483645], file.vector.offset, file.vector.size_bytes)
-    assert blob.properties == {"referenced-data-file": "a", "cardinality": "2"}
-
-
-def test_vectors_that_cannot_all_be_written_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = PuffinWriter.write
-
-    def fail(self: PuffinWriter, data_file: str, vector: DeletionVector) -> object:
-        if data_file == "b":
-            raise OSError("the disk is full")
-        return write(self, data_file, vector)
-
-    monkeypatch.setattr(PuffinWriter, "write", fail)
-    with pytest.raises(OSError, match="full"):
-        write_vectors(place_in(tmp_path), deletes_of({"a": [1], "b": [1]}), {name: PresentDeletes() for name in "ab"})
-    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
-
-
 def positions(found: PresentDeletes) -> tuple[list[int], list[int]]:
     own = union_of(positions for _, positions in found.own)
     return own.positions().tolist(), found.shared.positions().tolist()
-
-
-def test_a_data_file_without_delete_files_has_no_deletes(tmp_path: Path) -> None:
-    (found,) = present_deletes(place_in(tmp_path), {"a": []}).values()
-    assert positions(found) == ([], [])
-    assert found.files == ()
 
 
 def test_all_delete_files_of_a_data_file_alone_can_be_replaced(tmp_path: Path) -> None:
@@ -104,17 +71,6 @@ def test_all_delete_files_of_a_data_file_alone_can_be_replaced(tmp_path: Path) -
     (found,) = present_deletes(place_in(tmp_path), {"a": files}).values()
     assert positions(found) == ([1, 2, 5], [])
     assert found.files == tuple(files)
-
-
-def test_deletes_of_bitmaps_are_those_of_their_data_files() -> None:
-    vectors = {"b": DeletionVector(), "none": DeletionVector(), "a": DeletionVector()}
-    vectors["b"].add(np.array([2**40, 3]))
-    vectors["a"].add(np.array([0]))
-    deletes = PositionDeletes.of(vectors)
-    found = [(location, each.positions().tolist()) for location, each in deletes.vectors.items()]
-    assert found == [("a", [0]), ("b", [3, 2**40])]
-    assert pa.types.is_integer(deletes.files.type)
-    assert PositionDeletes.of({}).vectors == {}
 
 
 def test_a_vector_is_read_from_its_place(tmp_path: Path) -> None:

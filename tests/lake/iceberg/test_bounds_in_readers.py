@@ -51,7 +51,6 @@ def test_a_long_value_hides_no_row_from_a_filter(spark, tmp_path, small_row_grou
         assert lake.values(judge, "id", Predicate(column, ">", b"z" if kind == "BYTES" else "z")) == [ord("z")]
 
 
-BEFORE_YEAR_1 = -62_135_596_800_000_001
 YEAR_10000 = 253_402_300_800_000_000
 POISON = {
     "DATE": ([-(2**31) + 2, -719_163, 2_932_897, 2**31 - 2], Days),
@@ -87,18 +86,6 @@ def test_dates_and_times_of_any_year_are_found(spark, tmp_path, kind, as_key):  
         assert lake.values(judge, "id", Predicate("t", ">", literal(counts[2]))) == [4], judge
 
 
-def test_text_of_any_code_points_is_found(spark, tmp_path, small_row_groups):  # D41
-    texts = [last * count for last in ("\ud7ff", "\ue000", "\U0010ffff", "\x00", "a") for count in (1, 16, 17, 5000)]
-    lake = Lake(spark, tmp_path, {"k": "STRING NOT NULL", "id": "INT"}, ("k",))
-    lake.commit(*(lake.batch([{"k": text, "id": number}]) for number, text in enumerate(texts)), apart=True)
-    lake.commit(lake.batch([{"k": text, "id": 100 + number} for number, text in enumerate(texts)]), upsert=True)
-
-    for judge in JUDGES:
-        assert lake.values(judge, "id") == [100 + number for number in range(len(texts))], judge
-        for number, text in list(enumerate(texts))[:: 1 if judge != SPARK else 5]:
-            assert lake.values(judge, "id", Predicate("k", "=", text)) == [100 + number], (judge, text[:2], len(text))
-
-
 def test_a_nan_is_found_with_and_without_the_skipping_of_files(spark, tmp_path):  # D40
     lake = Lake(spark, tmp_path, {"id": "INT", "f": "FLOAT", "d": "DOUBLE", "r": "ROW<x DOUBLE>"})
     nan = float("nan")
@@ -123,20 +110,3 @@ def test_a_nan_is_found_with_and_without_the_skipping_of_files(spark, tmp_path):
                 assert lake.values(judge, "id", Predicate(column, "=", 0.0), push_down=push_down) == [4]
             assert lake.values(CLICKHOUSE, "id", Predicate(column, "<>", 1.5), push_down=push_down)[-3:] == [2, 4, 5]
             assert lake.values(CLICKHOUSE, "id", Predicate(column, "=", 0.0), push_down=push_down)[-1:] == [4]
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [
-        {"write.metadata.metrics.default": "truncate(x)"},
-        {"write.metadata.metrics.default": "truncate(0)"},
-        {"write.metadata.metrics.default": ""},
-        {"write.metadata.metrics.column.k": "truncate(99999999999)"},
-    ],
-)
-def test_a_malformed_metrics_property_fails_no_commit(spark, tmp_path, properties):  # D41
-    lake = Lake(spark, tmp_path, {"k": "STRING NOT NULL", "id": "INT"}, ("k",), properties)
-    lake.commit(lake.batch([{"k": "a" * 20, "id": 1}, {"k": "b", "id": 2}]))
-    lake.commit(lake.batch([{"k": "b", "id": 3}]), upsert=True)
-
-    assert lake.values(DUCKDB, "id") == [1, 3]

@@ -117,16 +117,6 @@ def test_a_file_that_is_missing_or_damaged_is_named(
         )
 
 
-def test_a_compressed_footer_of_a_puffin_file_is_no_damage(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.puffin"
-    writer = PuffinWriter(str(path), fs.LocalFileSystem())
-    writer.write("a", vector_of([1]))
-    file = ListedFile(f"file:{path}", {}, {}, FileContent.POSITION_DELETES, "PUFFIN", writer.close())
-    content = path.read_bytes()
-    path.write_bytes(content[:-8] + b"\x01" + content[-7:])
-    assert FileChecker({}, {}).damage(file) is None
-
-
 @pytest.mark.parametrize(
     ("size", "rows", "said"),
     [(999, 2, "has {size} bytes instead of 999"), (None, 3, "has 2 rows instead of 3")],

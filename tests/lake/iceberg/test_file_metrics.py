@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from written_files import BINARY, FULL_RANGE, SYSTEM, TEXT, array_of, files_of, groups_of, metrics_of
 
 from fluss_tiering.lake.iceberg.metrics.bounds import encoded
-from fluss_tiering.lake.iceberg.metrics.modes import COUNTS, FULL, NONE, TRUNCATED, MetricsMode, metrics_modes
+from fluss_tiering.lake.iceberg.metrics.modes import COUNTS, FULL, NONE, TRUNCATED, MetricsMode
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
 from fluss_tiering.lake.protocol import FileMetrics
 
@@ -94,15 +94,6 @@ def test_a_file_does_not_say_that_it_has_only_nan(tmp_path: Path, values: list[f
     assert metrics.nan_value_counts == {key: 2 * count for key, count in known.items()}
 
 
-# D40
-def test_infinities_of_both_signs_are_bounds(tmp_path: Path) -> None:
-    arrays = [pa.array([float("inf"), None, -float("inf")]), pa.array([1.0])]
-    (metrics,) = files_of(tmp_path, pa.float64(), arrays, TRUNCATED)
-    assert metrics.nan_value_counts[1] == 0
-    assert metrics.lower_bounds[1] == struct.pack("<d", -float("inf"))
-    assert metrics.upper_bounds[1] == struct.pack("<d", float("inf"))
-
-
 @pytest.mark.parametrize("mode", [TRUNCATED, MetricsMode(length=1), MetricsMode(length=5000), FULL], ids=str)
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary()], ids=str)
 def test_no_text_lies_beyond_the_bounds(tmp_path: Path, kind: pa.DataType, mode: MetricsMode) -> None:  # D40, D41
@@ -165,23 +156,6 @@ def test_the_mode_says_what_is_written(tmp_path: Path) -> None:
     assert (full.lower_bounds, full.upper_bounds) == ({1: b"abc"}, {1: b"abc"})
 
 
-def test_each_column_has_the_metrics_of_its_own_mode(tmp_path: Path) -> None:
-    def named(name: str, number: int | None) -> pa.Field:
-        return pa.field(name, pa.string(), metadata=None if number is None else {"PARQUET:field_id": str(number)})
-
-    schema = pa.schema([named("none", 1), named("without id", None), named("counts", 2), named("full", 3), *SYSTEM])
-    settings = ParquetFileWriter(schema, None, ("none", None), 1 << 30, {}, {1: NONE, 2: COUNTS, 3: FULL})
-    piece = settings.open_piece(0, str(tmp_path / "piece"), 0)
-    stamps = np.zeros(2, np.int64)
-    piece.write(pa.record_batch({name: ["a", "b"] for name in schema.names[:4]}), stamps, stamps)
-    (file,) = piece.close()
-
-    footer = pq.read_metadata(file.location).row_group(0)
-    assert file.metrics.column_sizes == {number: footer.column(number).total_compressed_size for number in (2, 3)}
-    assert file.metrics.value_counts == {2: 2, 3: 2}
-    assert file.metrics.lower_bounds == {3: b"a"}
-
-
 def test_columns_behind_those_without_metrics_have_theirs(tmp_path: Path) -> None:
     def named(name: str, kind: pa.DataType, number: int) -> pa.Field:
         return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
@@ -234,11 +208,6 @@ def test_parts_of_rows_have_bounds_and_parts_of_lists_and_maps_have_sizes(tmp_pa
     assert metrics.nan_value_counts == {2: 0}
     assert metrics.lower_bounds == {2: struct.pack("<d", 1), 4: b"m"}
     assert metrics.upper_bounds == {2: struct.pack("<d", 2), 4: b"y" * 15 + b"z"}
-
-
-def test_a_limit_that_is_no_number_counts_as_not_set() -> None:  # D41
-    field = {"id": 1, "name": "c", "type": "int"}
-    assert metrics_modes([field], {"write.metadata.metrics.max-inferred-column-defaults": "many"}) == {1: TRUNCATED}
 
 
 def test_a_bound_that_cannot_be_made_is_left_out() -> None:  # D41

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 from pyarrow import fs
 
 from fluss_tiering.formats.micros import as_type
@@ -257,17 +256,6 @@ def test_batches_of_large_rows_are_small(tmp_path: Path) -> None:
     assert max(sizes) == 8
 
 
-def test_batches_of_small_rows_are_large(tmp_path: Path) -> None:
-    file = written(tmp_path, of_count(70_000))
-    assert [len(columns[0]) for columns in read_rows(LOCAL, file, WANTED, vector([]))] == [65_536, 4_464]
-
-
-def test_a_row_may_be_larger_than_a_batch(tmp_path: Path) -> None:
-    texts = [random.Random(number).randbytes(5_000_000).hex() for number in range(2)]
-    file = written(tmp_path, table_of((ID, range(2)), (NAME, texts)), compression="none", use_dictionary=False)
-    assert [len(columns[0]) for columns in read_rows(LOCAL, file, WANTED, vector([]))] == [1, 1]
-
-
 def test_the_first_offset_is_that_of_the_footer(tmp_path: Path) -> None:
     offset = field("__offset", 7, pa.int64())
     part = field("p", 9, pa.struct([field("__offset", 10, pa.int64()), field("q", 11, pa.int64())]))
@@ -281,29 +269,3 @@ def test_the_first_offset_is_that_of_the_footer(tmp_path: Path) -> None:
     assert first_offset(LOCAL, written(tmp_path, rows, row_group_size=2)) == 5
     rows = table_of((offset, [0, 1]))
     assert first_offset(LOCAL, written(tmp_path, rows)) == 0
-
-
-def test_a_store_is_asked_for_many_columns_at_once(tmp_path: Path) -> None:
-    columns = [field(f"c{number}", number, pa.int64()) for number in range(1, 41)]
-    file = written(tmp_path, table_of(*((each, range(1000)) for each in columns)), use_dictionary=False)
-    reads: list[int] = []
-
-    class CountingFiles(LocalFileSystem):
-        cachable = False
-
-        def open(self, path: str, *arguments: Any, **options: Mapping[str, Any]) -> BinaryIO:
-            opened = super().open(path, *arguments, **options)
-            read_bytes = opened.read
-
-            def counted(size: int = -1) -> bytes:
-                reads.append(size)
-                return bytes(read_bytes(size))
-
-            opened.read = counted
-            return opened
-
-    store = fs.PyFileSystem(fs.FSSpecHandler(CountingFiles()))
-    batches = list(read_rows(store, file, pa.schema(columns), vector([])))
-    assert sum(len(batch[0]) for batch in batches) == 1000
-    # One for each column would be forty.
-    assert len(reads) < 10

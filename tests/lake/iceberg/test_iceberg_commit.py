@@ -191,24 +191,6 @@ def test_the_files_of_manifests_count_in_the_size_of_the_table(catalogs, keyed):
     assert lake.size(lake.commit([files], commit_of(1))) == LakeTableSize(sum(file.size_bytes for file in files), 3)
 
 
-def test_a_driver_whose_base_was_expired_loses(catalogs, keyed):
-    for end in (1, 2):
-        stale = catalogs.open_table(keyed)
-        stale.commit([piece(stale, {end: "base"})], commit_of(end))
-    stale = catalogs.open_table(keyed)
-    files = piece(stale, {3: "stale"})
-    fresh = catalogs.open_table(keyed)
-    fresh.commit([piece(fresh, {4: "fresh"})], commit_of(3))
-    table = catalogs.open_table(keyed).java_table
-    table.expireSnapshots().expireOlderThan(0).expireSnapshotId(stale.base()).commit()
-
-    with pytest.raises(FlussTieringError) as raised:
-        stale.commit([files], commit_of(3))
-
-    assert raised.value.code is ErrorCode.LAKE_CONFLICT
-    assert not any(map(exists, files))
-
-
 @pytest.mark.parametrize("has_base", [False, True])
 def test_a_commit_that_cannot_be_prepared_is_no_conflict_and_its_files_go(catalogs, keyed, has_base):
     lake = catalogs.open_table(keyed)
@@ -256,15 +238,6 @@ def test_files_are_kept_while_the_outcome_is_open(catalogs, keyed, monkeypatch):
 
     assert raised.value.code is ErrorCode.STORAGE
     assert all(exists(file) for file in files)
-
-
-def test_of_two_commits_without_files_one_loses(catalogs, keyed):
-    stale, fresh = catalogs.open_table(keyed), catalogs.open_table(keyed)
-    fresh.commit([], commit_of(2))
-
-    with pytest.raises(FlussTieringError) as raised:
-        stale.commit([[]], commit_of(1))
-    assert raised.value.code is ErrorCode.LAKE_CONFLICT
 
 
 # S21: a range without rows still advances the offsets

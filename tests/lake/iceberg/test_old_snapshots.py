@@ -66,12 +66,6 @@ def test_the_number_and_the_age_of_snapshots_count(catalogs: IcebergCatalogs, ta
     assert expirable(catalogs.open_table(table), made[4], age=None, last=None).free == made[:3]
 
 
-def test_looking_expires_nothing(catalogs: IcebergCatalogs, table: TableInfo):
-    made = commits(catalogs, table, 3)
-    expirable(catalogs.open_table(table), made[2], age=in_an_hour(), last=1)
-    assert len(list(catalogs.open_table(table).java_table.snapshots())) == 3
-
-
 def test_a_table_without_snapshots_has_nothing_to_expire(catalogs: IcebergCatalogs, table: TableInfo):
     assert expirable(catalogs.open_table(table), None, age=in_an_hour(), last=1) == Expirable([], 0, 0)
 
@@ -161,43 +155,6 @@ def foreign(catalogs: IcebergCatalogs, table: TableInfo) -> int:
     base = catalogs.open_table(table).base()
     assert base is not None
     return base
-
-
-def test_a_commit_of_another_service_comes_with_the_offsets_of_its_file(catalogs: IcebergCatalogs, table: TableInfo):
-    (known,) = commits(catalogs, table, 1)
-    theirs = foreign(catalogs, table)
-    ends = {TableBucket(1, 0): 77}
-
-    found = catalogs.open_table(table).unregistered_commit(known, {"/offsets/theirs": ends}.__getitem__)
-
-    assert found is not None
-    assert found.snapshot_id == theirs
-    assert (found.commit.table_id, dict(found.commit.log_end_offsets)) == (1, ends)
-    assert found.commit.offsets_path == "/offsets/theirs"
-    assert catalogs.open_table(table).unregistered_commit(theirs) is None
-
-
-def test_a_commit_of_another_service_whose_offsets_are_not_known_stops_the_round(
-    catalogs: IcebergCatalogs, table: TableInfo
-):
-    (known,) = commits(catalogs, table, 1)
-    theirs = foreign(catalogs, table)
-
-    def gone(path: str) -> dict[TableBucket, int]:
-        raise FlussTieringError(ErrorCode.STORAGE, f"{path} is gone")
-
-    lake = catalogs.open_table(table)
-    with pytest.raises(FlussTieringError, match=f"committed the snapshot {theirs}, which is not registered") as refused:
-        lake.unregistered_commit(known)
-    assert refused.value.code is ErrorCode.LAKE_TABLE_MISMATCH
-    assert str(known) in refused.value.message, "it says how to go back"
-    with pytest.raises(FlussTieringError, match="/offsets/theirs is gone") as refused:
-        lake.unregistered_commit(known, gone)
-    assert refused.value.code is ErrorCode.LAKE_TABLE_MISMATCH
-    assert "let that service end its round" in refused.value.message
-    with pytest.raises(FlussTieringError) as unknown:
-        lake.unregistered_commit(None, gone)
-    assert unknown.value.message.endswith("let that service end its round, or bring the file back")
 
 
 def test_the_newest_commit_of_ours_lies_below_those_of_others(catalogs: IcebergCatalogs, table: TableInfo):

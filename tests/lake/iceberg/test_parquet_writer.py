@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 import fluss_tiering.lake.iceberg.parquet as writing
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, NotedPlace
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
 
 SYSTEM_FIELDS = (
@@ -143,47 +142,6 @@ def test_a_writer_that_fails_and_is_aborted_tells_the_first_failure(tmp_path: Pa
     with pytest.raises(pa.ArrowInvalid, match="declared non-nullable but contains nulls"):
         close()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_keys_of_rows_that_go_have_files_of_their_own(tmp_path: Path) -> None:
-    schema = pa.schema([pa.field("k", pa.int32()), pa.field("v", pa.string()), *SYSTEM_FIELDS])
-    keys = pa.schema([schema.field("k")])
-    settings = ParquetFileWriter(schema, keys, ("zstd", None), 1 << 20, {})
-    piece = settings.open_piece(3, str(tmp_path / "piece"), 7, ("mon",))
-    piece.delete(pa.record_batch({"k": pa.array([1, 2], pa.int32())}))
-    rows = pa.record_batch({"k": pa.array([2, 5], pa.int32()), "v": ["b", "c"]})
-    piece.write(rows, np.array([40, 41]), np.array([9, 9]))
-
-    data, deletes = piece.close()
-
-    assert (data.content, deletes.content) == (FileContent.DATA, FileContent.EQUALITY_DELETES)
-    assert [Path(each.location).name for each in (data, deletes)] == [
-        "piece-7-00000.parquet",
-        "piece-7-deletes-00000.parquet",
-    ]
-    assert {(each.bucket, each.partition_values) for each in (data, deletes)} == {(3, ("mon",))}
-    assert pq.read_table(deletes.location).to_pydict() == {"k": [1, 2]}
-    at = dt.datetime(1970, 1, 1, microsecond=9000, tzinfo=dt.UTC)
-    assert pq.read_table(data.location).to_pylist() == [
-        {"k": 2, "v": "b", BUCKET_COLUMN: 3, OFFSET_COLUMN: 40, TIMESTAMP_COLUMN: at},
-        {"k": 5, "v": "c", BUCKET_COLUMN: 3, OFFSET_COLUMN: 41, TIMESTAMP_COLUMN: at},
-    ]
-
-
-def test_a_log_table_has_no_keys_to_delete_by(tmp_path: Path) -> None:
-    piece = ParquetFileWriter(pa.schema([*SYSTEM_FIELDS]), None, ("zstd", None), 1 << 20, {}).open_piece(
-        0, str(tmp_path / "piece"), 0
-    )
-    with pytest.raises(TypeError, match="no keys"):
-        piece.delete(pa.record_batch({"k": [1]}))
-
-
-def test_an_executor_that_does_not_see_the_folder_of_the_lake_is_refused(tmp_path: Path) -> None:
-    settings = ParquetFileWriter(pa.schema(SYSTEM_FIELDS), None, ("zstd", None), 1 << 20, {})
-    replace(settings, shared_folder=f"file://{tmp_path}").open_piece(0, str(tmp_path / "piece"), 0)
-    with pytest.raises(FlussTieringError, match="this executor does not see") as refused:
-        replace(settings, shared_folder=f"file://{tmp_path}/away").open_piece(0, str(tmp_path / "piece"), 0)
-    assert refused.value.code is ErrorCode.STORAGE
 
 
 @pytest.mark.parametrize("doing", ["write", "delete", "close"])

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from fluss_tiering.formats.schema import arrow_schema
-from fluss_tiering.lake.iceberg import commit as commits
 from fluss_tiering.lake.iceberg import table as table_module
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.table import IcebergTable
@@ -125,27 +124,6 @@ def test_rows_that_are_removed_beside_a_compaction_do_not_stay(spark, catalogs, 
 
     assert refused.value.code is ErrorCode.LAKE_CONFLICT
     assert rows(spark, table) == [("mon", 1, "a"), ("mon", 2, "b"), ("tue", 3, "c")]
-
-
-# D52
-def test_files_beyond_the_first_ones_are_committed_by_manifests(spark, catalogs, table, monkeypatch, filled):
-    monkeypatch.setattr(commits, "_MAX_DATA_FILES", 2)
-    base = filled.base()
-    parts = [files_of(filled, "wed", number % 2, [(10 + number, "new")]) for number in range(5)]
-
-    snapshot = filled.commit([[file for part in parts for file in part]], commit_of(2))
-
-    assert [row for row in rows(spark, table) if row[0] == "wed"] == [
-        ("wed", 10 + number, "new") for number in range(5)
-    ]
-    found = catalogs.open_table(table).unregistered_commit(base)
-    assert found is not None
-    assert (found.snapshot_id, dict(found.commit.log_end_offsets)) == (snapshot, {TableBucket(1, 0): 2})
-    size = catalogs.open_table(table).size(snapshot)
-    assert size.records == 8
-    snapshots = {each.snapshotId(): each for each in catalogs.open_table(table).java_table.snapshots()}
-    added = [snapshots[each].summary().get("added-data-files") for each in sorted(snapshots)]
-    assert sum(map(int, filter(None, added))) == 3 + 5
 
 
 @pytest.mark.parametrize("table", ["key"], indirect=True)

@@ -76,22 +76,6 @@ def test_only_partitions_with_many_delete_files_are_rewritten(
     assert table.rows() == rows
 
 
-def test_delete_files_that_apply_to_no_data_file_are_worth_a_rewrite(spark: Any, tmp_path: Path) -> None:
-    table = Table(spark, tmp_path)
-    # Without `remove-dangling-deletes`, Iceberg leaves delete files of the snapshot from which it rewrites.
-    spark.sql(
-        f"CALL {table.name.partition('.')[0]}.system.rewrite_data_files(table => '{table.name}', "
-        "where => \"part = 'b'\", options => map('rewrite-all', 'true'))"
-    )
-    rows = table.rows()
-    assert table.delete_files() == {"a": 2, "b": 1}
-    assert table.worth(9) == [("b",)]
-    assert rewrite_position_deletes(spark, table.java, [("b",)]) == 1
-    assert table.delete_files() == {"a": 2}
-    assert table.rows() == rows
-    assert table.worth(9) == []
-
-
 def test_deletion_vectors_and_tables_of_several_specs_are_left_alone(spark: Any, tmp_path: Path) -> None:
     vectors = Table(spark, tmp_path / "vectors", 3)
     assert vectors.worth(-9) == []
@@ -99,21 +83,3 @@ def test_deletion_vectors_and_tables_of_several_specs_are_left_alone(spark: Any,
     assert changed.worth(-9) == [("a",), ("b",)]
     changed.java.updateSpec().addField("k").commit()
     assert changed.worth(-9) == []
-
-
-@pytest.mark.parametrize(
-    ("written", "added", "fewer"),
-    [
-        ([3, 4], [5], 2),
-        ([3, 4], [5, 3], 0),
-        ([5], [5], 0),
-        ([4, 5, 6], [4, 5], 1),
-        ([4], [], 1),
-    ],
-)
-def test_deletes_that_are_older_than_all_data_files_are_saved_whole(
-    written: list[int], added: list[int], fewer: int
-) -> None:
-    """A delete file may name data files that its own commit has added."""
-    assert position_deletes._fewer(written, added) == fewer
-    assert position_deletes._is_worth(written, added, 1) is (fewer > 0)

@@ -137,34 +137,6 @@ def test_files_with_wrong_physical_types_are_written_again(spark, tmp_path, key)
         assert {column.physical_type for column in short if column.logical_type.type == "DECIMAL"} <= {"INT32", "INT64"}
 
 
-def test_a_file_with_both_defects_is_written_again_once(spark, tmp_path):  # D40, D50
-    lake = Lake(spark, tmp_path, KINDS)
-    with older_writer(decimal_bytes=True):
-        lake.commit(lake.batch(rows("mn", 1)), lake.batch(rows(["a", LONG], 2)))
-    (wrong,) = found_in(lake)
-    assert (wrong.narrow_bounds, wrong.wrong_types) == (("k",), ("d",))
-
-    done = repaired(lake)
-
-    assert (done.rewritten_files, done.rebound_files) == (1, 0)
-    for judge in (DUCKDB, CLICKHOUSE, SPARK):
-        assert lake.values(judge, "v", Predicate("k", "=", "a")) == [2]
-        assert seen(lake, judge) == [1, 1, 2, 2]
-
-
-def test_a_file_that_is_written_again_keeps_its_nans_found(spark, tmp_path):  # D50
-    lake = Lake(spark, tmp_path, {"v": "INT", "f": "DOUBLE", "d": "DECIMAL(5, 1)"})
-    with older_writer(decimal_bytes=True):
-        lake.commit(
-            lake.batch([{"v": 1, "f": 1.5, "d": Decimal(1)}]), lake.batch([{"v": 2, "f": 2.5, "d": Decimal(2)}])
-        )
-        lake.commit(lake.batch([{"v": 3, "f": float("nan"), "d": None}, {"v": 4, "f": 0.5, "d": None}]))
-
-    assert repaired(lake).rewritten_files == 2
-    for judge in (DUCKDB, SPARK):
-        assert lake.values(judge, "v", Predicate("f", ">", 2.0)) == [2, 3], judge
-
-
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("meanwhile", ["round", "manifests"])
 @pytest.mark.parametrize("decimal_bytes", [False, True])
@@ -243,10 +215,3 @@ def test_right_files_are_left_alone(spark, tmp_path):
 
     assert (done.checked_files, done.wrong_files, done.rebound_files) == (3, (), 0)
     assert lake.open().base() == before
-
-
-def test_a_table_without_a_lake_table_is_told(spark, tmp_path):
-    done = repair_table(spark, Lake(spark, tmp_path, KINDS).table)
-
-    assert done.error is not None
-    assert "nothing of the table is in the lake" in done.error

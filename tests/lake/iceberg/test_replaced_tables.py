@@ -39,25 +39,6 @@ def test_the_metadata_file_from_before_a_replacement_is_found(lake: Lake) -> Non
 
 
 @pytest.mark.slow
-def test_a_lake_table_that_was_only_altered_can_be_altered_back(lake: Lake) -> None:
-    lake.spark.sql(f"ALTER TABLE {lake.name}.db.t RENAME COLUMN v TO w")
-    with pytest.raises(FlussTieringError) as refused:
-        lake.open()
-    assert "ALTER TABLE" in refused.value.message
-    assert "replaced" not in refused.value.message
-
-
-@pytest.mark.slow
-def test_the_lake_table_of_another_table_is_not_to_be_dropped_if_that_table_lives(lake: Lake) -> None:
-    table = replace(lake.table, table_id=9)
-    with pytest.raises(FlussTieringError) as refused:
-        IcebergCatalogs(lake.spark).open_table(table).newest_commit()
-    assert refused.value.code is ErrorCode.LAKE_TABLE_MISMATCH
-    assert "it holds the rows of the table with the id 1, while db.t has the id 9" in refused.value.message
-    assert "If it shows one, keep the lake table" in refused.value.message
-
-
-@pytest.mark.slow
 def test_a_view_that_has_the_name_of_a_lake_table_is_told(spark: Any, tmp_path: Path) -> None:
     properties = {
         "name": "with_views",

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import pytest
-from lake_support import Lake, spark_table
+from lake_support import spark_table
 
 from fluss_tiering.lake.iceberg.deletes import live_data_files
 from fluss_tiering.lake.iceberg.maintenance.rewrites import (
     FileGroup,
-    Rewritten,
     planned_groups,
     rewrite,
 )
-from fluss_tiering.lake.iceberg.maintenance.rewrites import rewrite_manifests as merge_manifests
-from fluss_tiering.lake.iceberg.orphans import stale_metadata_files
 
 ALL = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
 PROPERTIES = (
@@ -92,23 +86,6 @@ def test_groups_are_the_files_of_partitions(spark: Any, catalog: str) -> None:
     assert group.partition == ("a",)
 
 
-def test_a_rewrite_of_a_partition_says_what_it_did(spark: Any, catalog: str) -> None:
-    table = Table(spark, catalog, "PARTITIONED BY (v)", 2)
-    spark.sql(f"DELETE FROM {table.name} WHERE k = 1")
-    # Only below a newer snapshot does Iceberg take the delete file for one that applies to nothing any more.
-    spark.sql(f"INSERT INTO {table.name} VALUES (7, 'a')")
-    rows, before = table.rows(), table.files()
-    done = rewrite(spark, table.java, [("a",)], ALL)
-
-    after = table.files()
-    assert done == Rewritten(3, sum(before["a",].values()), 1, 1)
-    assert len(after["a",]) == 1
-    assert not set(before["a",]) & set(after["a",])
-    assert {key: after[key] for key in (("b",), (None,))} == {key: before[key] for key in (("b",), (None,))}
-    assert table.count("delete_files") == 0
-    assert table.rows() == rows
-
-
 @pytest.mark.parametrize(
     "partitioning",
     ["PARTITIONED BY (k)", "PARTITIONED BY (bucket(3, k))", "PARTITIONED BY (bucket(2, k), v)", ""],
@@ -164,40 +141,3 @@ def test_files_that_are_larger_than_wanted_are_left_alone(
     monkeypatch.setattr(tolerated, size - 10)
     assert is_rewritten(9)
     assert not is_rewritten(10)
-
-
-def test_many_manifests_become_few(spark: Any, catalog: str) -> None:
-    table = Table(spark, catalog, "", 3)
-    rows, before = table.rows(), table.count("manifests")
-    assert before == 3
-    assert merge_manifests(spark, table.java) == 2
-    assert table.count("manifests") == 1
-    assert table.rows() == rows
-
-
-def test_what_several_rewrites_did_is_added_up() -> None:
-    assert Rewritten(1, 2, 3, 4) + Rewritten(10, 20, 30, 40) == Rewritten(11, 22, 33, 44)
-
-
-def test_metadata_files_that_the_newest_one_does_not_name_are_stale(spark: Any, tmp_path: Path) -> None:
-    lake = Lake(
-        spark,
-        tmp_path,
-        {"k": "INT"},
-        properties={
-            "write.metadata.previous-versions-max": "2",
-            "write.metadata.delete-after-commit.enabled": "false",
-        },
-    )
-    for number in range(5):
-        lake.commit(lake.batch([{"k": number}]))
-    newest = Path(urlparse(lake.metadata).path)
-    named = {urlparse(each["metadata-file"]).path for each in json.loads(newest.read_text())["metadata-log"]}
-    expected = {str(path) for path in newest.parent.glob("*.metadata.json")} - {str(newest)} - named
-    assert len(named) == 2
-    assert expected
-
-    opened = lake.open()
-    found = stale_metadata_files(spark, lake.table, opened, timedelta(0))
-    assert {urlparse(each).path for each in found} == expected
-    assert stale_metadata_files(spark, lake.table, opened, timedelta(hours=1)) == []

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import time
 import uuid
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlparse
@@ -21,16 +18,12 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.lake.iceberg.actions import expire
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.orphans import check_grace, find_orphans
-from fluss_tiering.lake.names import round_file_name
-from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath
 from fluss_tiering.spark.startup.workers import rehearse_commit
 
 COLUMNS = (Column("k", DataType.parse("INT NOT NULL")), Column("v", DataType.parse("STRING")))
 ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
-OLD_S = 10 * 24 * 3600
 
 
 @pytest.fixture
@@ -219,23 +212,6 @@ def test_a_rehearsal_leaves_nothing_in_the_session(session):
 # Actions
 
 
-def test_exactly_the_named_snapshots_expire_and_their_files_go(spark, tmp_path: Path):
-    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
-    for number in range(3):
-        lake.commit(lake.batch([{"k": number, "v": "a"}]))
-    opened = lake.open()
-    ids = [snapshot.snapshotId() for snapshot in opened.java_table.snapshots()]
-    files = {path for path in tmp_path.rglob("*") if path.is_file() and not path.name.endswith(".crc")}
-
-    deleted = expire(spark, opened.java_table, [ids[0]])
-
-    left = {path for path in tmp_path.rglob("*") if path.is_file() and not path.name.endswith(".crc")}
-    assert deleted == len([path for path in files - left if path.name.endswith((".avro", ".parquet"))])
-    assert deleted >= 1, "at least its list of manifests"
-    assert [each.snapshotId() for each in lake.open().java_table.snapshots()] == ids[1:]
-    assert lake.values("duckdb", "k") == [0, 1, 2]
-
-
 class UnreadableLater:
     """A `FileIO` that gives lists of manifests whole once, and then only their beginning."""
 
@@ -341,123 +317,3 @@ def test_nothing_expires_if_the_newest_snapshot_cannot_be_read(
     assert [each.snapshotId() for each in lake.open().java_table.snapshots()] == [first, second, newest]
     assert [planned_files(lake.open().java_table, each) for each in (first, second)] == [1, 2]
     assert files == {path for path in tmp_path.rglob("*") if path.is_file()}
-
-
-def test_files_that_the_oldest_snapshot_left_has_removed_go_at_once(spark: Any, tmp_path: Path) -> None:
-    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
-    lake.commit(lake.batch([{"k": 1, "v": "a"}]))
-    lake.commit(lake.batch([{"k": 2, "v": "a"}]))
-    spark.sql(f"DELETE FROM {lake.name}.db.t WHERE k = 1")
-    table = lake.open().java_table
-    first, second, _third = (snapshot.snapshotId() for snapshot in table.snapshots())
-    assert len(list(tmp_path.rglob("*.parquet"))) == 2
-    expire(spark, table, [first])
-    assert len(list(tmp_path.rglob("*.parquet"))) == 2, "the second one needs both"
-
-    assert expire(spark, lake.open().java_table, [second]) == 3, "a data file, a manifest and a list of manifests"
-    assert len(list(tmp_path.rglob("*.parquet"))) == 1
-    assert lake.values("duckdb", "k") == [2]
-
-
-def plans(spark: SparkSession) -> dict[int, str]:
-    """Return the plans of the last queries that Spark has run, by their numbers. It forgets those before."""
-    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
-    found = [executions.apply(number) for number in range(executions.size())]
-    return {each.executionId(): each.physicalPlanDescription() for each in found}
-
-
-def test_no_join_of_names_of_files_holds_a_side_in_memory(spark, tmp_path: Path) -> None:
-    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
-    for number in range(3):
-        lake.commit(lake.batch([{"k": number, "v": "a"}]))
-    opened = lake.open()
-    adaptive, before = spark.conf.get("spark.sql.adaptive.enabled"), plans(spark)
-
-    expire(spark, opened.java_table, [opened.java_table.currentSnapshot().parentId()])
-    find_orphans(spark, lake.table, lake.open(), timedelta(days=3))
-
-    made = [plan for number, plan in plans(spark).items() if number not in before]
-    assert any("SortMergeJoin" in plan for plan in made), made
-    assert not any("Broadcast" in plan or "AdaptiveSparkPlan" in plan for plan in made)
-    assert spark.conf.get("spark.sql.adaptive.enabled") == adaptive
-
-
-@pytest.mark.parametrize("ending", ["", "/"])
-def test_a_table_into_which_nothing_was_written_has_no_orphans(spark, tmp_path, ending: str):
-    properties = {"write.data.path": f"file://{tmp_path}/elsewhere{ending}"}
-    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL"}, properties=properties)
-    assert orphans(spark, lake) == {}
-
-
-def orphans(spark, lake: Lake, days: float = 3) -> dict[str, str | None]:
-    found = find_orphans(spark, lake.table, lake.open(), timedelta(days=days))
-    return {Path(each.location).name: each.kept for each in found}
-
-
-def stray(folder: Path, name: str, age_s: float = OLD_S) -> str:
-    path = folder / "db" / "t" / "data" / "k_bucket=0" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("x")
-    os.utime(path, (time.time() - age_s,) * 2)
-    return name
-
-
-def test_orphans_are_the_old_files_of_rounds_that_are_decided(spark, tmp_path: Path):
-    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
-    opened = lake.open()
-    assert orphans(spark, lake) == {}, "nothing was ever written"
-    files = lake.write(opened, [lake.batch([{"k": 1, "v": "a"}])])
-    opened.commit([files], LakeCommit(1, 5, str(uuid.uuid4()), "/offsets", {TableBucket(1, 0): 1}))
-    for path in tmp_path.rglob("*.parquet"):
-        os.utime(path, (time.time() - OLD_S,) * 2)
-    attempt = uuid.uuid4()
-    decided = stray(tmp_path, f"{round_file_name(0, 5, attempt)}-0-00000.parquet")
-    earlier = stray(tmp_path, f"{round_file_name(0, 4, attempt)}-0-00000.parquet")
-    running = stray(tmp_path, f"{round_file_name(0, 6, attempt)}-0-00000.parquet")
-    foreign = stray(tmp_path, "part-00000.parquet")
-    young = stray(tmp_path, f"{round_file_name(0, 3, attempt)}-0-00000.parquet", age_s=2 * 24 * 3600)
-
-    found = orphans(spark, lake)
-
-    assert set(found) == {decided, earlier, running, foreign}
-    assert [found[name] for name in (decided, earlier, foreign)] == [None, None, None]
-    assert "the round of epoch 6 may still commit it" in str(found[running])
-    assert young in orphans(spark, lake, days=1)
-
-
-def test_the_offsets_file_that_the_newest_commit_names_is_no_orphan(spark, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("fluss_tiering.lake.iceberg.summary._MAX_OFFSETS_LENGTH", 1)
-    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
-    for epoch in (1, 2):
-        lake.open().commit([], LakeCommit(1, epoch, str(uuid.uuid4()), "/offsets", {TableBucket(1, 0): epoch}))
-    for path in tmp_path.rglob("*offsets.json"):
-        os.utime(path, (time.time() - OLD_S,) * 2)
-    newest = lake.open().newest_commit()
-    assert newest is not None
-    assert newest.commit.lake_offsets is not None
-    (orphan,) = orphans(spark, lake)
-    assert orphan.endswith("-offsets.json")
-    assert orphan != Path(newest.commit.lake_offsets).name
-
-
-def test_a_folder_that_another_table_may_share_keeps_its_files(spark, tmp_path: Path):
-    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, ("k",))
-    lake.commit(lake.batch([{"k": 1, "v": "a"}]))
-    stray(tmp_path, "part-00000.parquet")
-    metadata = tmp_path / "db" / "t" / "metadata"
-    first = min(metadata.glob("v1*.metadata.json"))
-    theirs = metadata / "00000-another.metadata.json"
-    theirs.write_text(first.read_text().replace(lake.open().java_table.uuid().toString(), str(uuid.uuid4())))
-    assert orphans(spark, lake) == {"part-00000.parquet": None}, "a table that was made later has none of these files"
-    os.utime(theirs, (time.time() - OLD_S,) * 2)
-    (kept,) = orphans(spark, lake).values()
-    assert kept is not None
-    assert "another lake table was made in this folder" in kept
-    assert "00000-another.metadata.json" in kept
-
-
-def test_an_age_below_a_day_is_refused():
-    check_grace(timedelta(days=1))
-    with pytest.raises(FlussTieringError, match="an age of 23h is too short: expected one day or more") as error:
-        check_grace(timedelta(hours=23))
-    assert error.value.code is ErrorCode.INVALID_REQUEST

@@ -9,7 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from arrow_strategies import SCALARS, columns, data_types, record_batches, values_of, with_counts
+from arrow_strategies import SCALARS, data_types, values_of, with_counts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from siphash_reference import PUBLISHED, siphash_128
@@ -105,35 +105,6 @@ def test_a_key_has_one_hash_wherever_it_is_met(root, data: st.DataObject):
     assert len(expected) == len(array)
     for form in other_forms(array, data_type):
         assert same(hash_keys([form], TABLE), expected), form.type
-
-
-@given(data=st.data(), of=columns(4, nullable=False))
-@settings(deadline=None)
-def test_only_equal_keys_have_equal_hashes(data: st.DataObject, of):
-    batch = data.draw(record_batches(of))
-    arrays = [as_type(array, lake_type(each.data_type)) for array, each in zip(batch.columns, of, strict=True)]
-    hashes = hexes(hash_keys(arrays, TABLE))
-    values = list(zip(*(with_counts(array).to_pylist() for array in arrays), strict=True))
-    # Bit by bit: -0.0 is another key than 0.0.
-    keys = [tuple(map(encoded, each)) for each in values]
-    for one, key in zip(hashes, keys, strict=True):
-        for other, other_key in zip(hashes, keys, strict=True):
-            assert (one == other) == (key == other_key)
-
-
-def test_columns_do_not_run_into_each_other():
-    keys = [
-        ("a", "bc"),
-        ("ab", "c"),
-        ("", "abc"),
-        ("abc", ""),
-        ("abc", "\0"),
-        ("abc\0", ""),
-        ("a" * 8, ""),
-        ("", "a" * 8),
-    ]
-    hashes = hexes(hash_keys([pa.array(each) for each in zip(*keys, strict=True)], TABLE))
-    assert len(set(hashes)) == len(keys)
 
 
 def test_tables_have_hashes_of_their_own():

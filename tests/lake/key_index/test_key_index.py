@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from fluss_tiering.lake.key_index import (
     runs_to_merge,
     write_run,
 )
-from fluss_tiering.lake.key_index.merging import MAX_RUNS
 from fluss_tiering.lake.key_index.run import BLOCK_ENTRIES, PAGE_FENCES
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -193,14 +191,6 @@ def test_a_merge_drops_the_entries_of_dead_files(store: IndexStore):
     assert merged.size < runs[0].size * 1.2
 
 
-def test_stores_runs_and_places_can_be_sent_to_executors(store: IndexStore):
-    partitioned = Place(TABLE, 1, ("2026/11", "a=b"))
-    run = write_run(store, partitioned, entries_of({"a": [(1, 1)]}))
-    sent_store, sent_place, sent_run = pickle.loads(pickle.dumps((store, partitioned, run)))
-    matches = KeyIndex(sent_store, sent_place, [sent_run]).find(hashes_of([(1, 1)]), {"a"})
-    assert matches.positions.tolist() == [0]
-
-
 def test_places_do_not_meet(store: IndexStore):
     places = [PLACE, Place(TABLE, 4), Place(TABLE, 3, ("a",)), Place(TABLE, 3, ("a", "b")), Place(TABLE, 3, ("a,b",))]
     assert len({place.folder for place in places}) == len(places)
@@ -226,36 +216,6 @@ def test_entries_that_do_not_fit_together_are_refused(store: IndexStore, files, 
         write_run(store, PLACE, entries)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
     assert not list(Path(store.location).rglob("run-*"))
-
-
-def test_a_place_keeps_few_runs_and_each_entry_is_seldom_written_again(store: IndexStore):
-    rounds, rows = 400, 3
-    runs, live, written = [], set(), 0
-    for number in range(rounds):
-        path = f"file {number}"
-        live.add(path)
-        runs.append(write_run(store, PLACE, entries_of({path: [(number, row) for row in range(rows)]})))
-        merged = runs_to_merge(runs, live)
-        if merged:
-            runs = [merge_runs(store, PLACE, merged, live), *(run for run in runs if run not in merged)]
-            written += runs[0].entries
-        assert len(runs) <= MAX_RUNS
-    assert sum(run.entries for run in runs) == rounds * rows
-    assert not KeyIndex(store, PLACE, runs).unknown_files(live)
-    assert written < np.log2(rounds) * rounds * rows
-
-
-def test_small_runs_do_not_rewrite_a_large_one(store: IndexStore):
-    large = write_run(store, PLACE, entries_of({"large": [(n, n) for n in range(1000)]}))
-    runs, live = [large], {"large"}
-    for number in range(40):
-        path = f"file {number}"
-        live.add(path)
-        runs.append(write_run(store, PLACE, entries_of({path: [(number, number)] * 5})))
-        merged = runs_to_merge(runs, live)
-        assert large not in merged
-        if merged:
-            runs = [merge_runs(store, PLACE, merged, live), *(run for run in runs if run not in merged)]
 
 
 def runs_of(*sizes: int) -> list[Run]:

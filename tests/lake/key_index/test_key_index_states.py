@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -132,24 +131,6 @@ def test_nothing_is_deleted_of_other_places(store: IndexStore):
     run_of(store, place=other)
     assert remove_unreferenced(store, PLACE, set(), datetime.now(UTC) + timedelta(days=1)) == []
     assert len(list(folder_of(store, other).iterdir())) == 1
-
-
-@pytest.mark.slow
-def test_a_reader_never_sees_half_a_state(store: IndexStore):
-    runs = [run_of(store) for _ in range(20)]
-    write_state(store, PLACE, 5, runs)
-    done = threading.Event()
-
-    def write() -> None:
-        for count in range(200):
-            write_state(store, PLACE, 5, runs[: count % 20])
-        done.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    while not done.is_set():
-        assert read_state(store, PLACE, 5) is not None
-    writer.join()
 
 
 def test_a_store_that_refuses_is_named(tmp_path: Path):

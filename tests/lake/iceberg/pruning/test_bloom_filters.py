@@ -87,22 +87,6 @@ def test_a_filter_is_not_larger_than_the_property_says(tmp_path: Path, largest: 
     assert largest // 2 < size - 15 <= largest + 1
 
 
-def test_the_rate_and_the_number_of_values_can_be_set(tmp_path: Path) -> None:
-    rows = pa.record_batch({"id": np.arange(10_000)})
-
-    def size(name: str, **more: str) -> int:
-        properties = {f"{ENABLED}id": "true"} | {
-            f"write.parquet.bloom-filter-{key}.column.id": value for key, value in more.items()
-        }
-        found = sizes(write(tmp_path / name, rows, bloom_filters("t", rows.schema, properties)))["id"]
-        assert found is not None
-        return found
-
-    usual = size("usual")
-    assert size("strict", fpp="0.00001") > usual
-    assert size("few", ndv="100") < usual
-
-
 @pytest.mark.parametrize(
     ("column", "said"),
     [

@@ -172,22 +172,6 @@ def test_pages_have_an_index(tmp_path: Path) -> None:
     assert chunk.has_offset_index
 
 
-def test_spark_sorts_a_lake_table_by_other_columns_if_a_user_asks_for_it(spark: Any, tmp_path: Path) -> None:
-    lake = Lake(spark, tmp_path, {"k": "INT NOT NULL", "v": "STRING"})
-    for first in (0, 3):
-        lake.commit(lake.batch([{"k": first + number, "v": "x"} for number in range(3)]))
-    # This is what Spark's procedure rewrite_data_files does with the strategy `sort`.
-    table, iceberg = lake.open().java_table, spark._jvm.org.apache.iceberg
-    order = iceberg.SortOrder.builderFor(table.schema()).desc("k").build()
-    actions = iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
-    actions.rewriteDataFiles(table).sort(order).option("rewrite-all", "true").execute()
-    rows = spark.sql(f"SELECT k FROM {lake.name}.db.t").collect()
-    assert [row.k for row in rows] == [5, 4, 3, 2, 1, 0]
-    # The order of the table is still the one of rounds.
-    described = {row.col_name: row.data_type for row in spark.sql(f"DESCRIBE EXTENDED {lake.name}.db.t").collect()}
-    assert "sort-order=__offset ASC" in described["Table Properties"]
-
-
 def test_no_file_claims_the_sort_order_of_the_lake_table(spark: Any, tmp_path: Path) -> None:
     # ClickHouse does not sort rows of files with such a claim, although one file does not continue another.
     lake = Lake(spark, tmp_path / "log", {"k": "INT NOT NULL", "v": "STRING"})
