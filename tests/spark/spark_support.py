@@ -23,6 +23,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringRound
 from fluss_tiering.spark import application
+from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.progress import LogProgress
 from fluss_tiering.spark.round.result import PieceResult, TableResult
@@ -110,6 +111,10 @@ class Tiering:
     def lake(self, table: TableInfo) -> list[Row]:
         """Return the lake's rows, in the order of their keys."""
         return self.spark.sql(f"SELECT * FROM {self.name(table)} ORDER BY id, __offset").collect()
+
+    def equal(self, table: TableInfo) -> bool:
+        """Return whether an audit finds the rows of the table in the lake."""
+        return verify_table(self.client, self.spark, table, target=self.target).equal
 
     def lake_rows(self, table: TableInfo) -> list[tuple[int, str | None]]:
         """Return the lake's rows without Fluss's columns."""

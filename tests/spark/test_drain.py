@@ -9,7 +9,6 @@ import pytest
 from held_writer import HeldStage
 from spark_support import Tiering, in_background, named
 
-from fluss_tiering.cli.main import main
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client import tiering_calls as calls
 from fluss_tiering.model.tiering import ROUND_FORMAT, TieringState
@@ -177,21 +176,6 @@ def test_a_wrong_command_line_is_told(arguments: list[str], told: str, capsys):
         parse_arguments(["--server", "h:1", *arguments])
     assert end.value.code == 2
     assert told in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--drain", "--maintenance-interval", "1h"], "give --drain --follow too"),
-        (["--drain", "--follow", "--maintenance-interval", "0s"], "--maintenance-interval: '0s' is too little"),
-    ],
-)
-def test_the_command_refuses_maintenance_that_would_never_or_always_run(monkeypatch, capsys, arguments, told):
-    monkeypatch.setattr("sys.argv", ["fluss-tiering", "tier", *arguments, "--server", "127.0.0.1:1"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    assert told in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("asks", [True, False])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,20 +55,6 @@ def test_rounds_audits_and_maintenance_of_a_lake_on_s3(server: ServerProcess, s3
         (cleaned,) = run(server, spark_jars, "clean", names[1])
         assert (cleaned["files"], cleaned["error"]) == ([], None)
     assert list(s3.objects.glob(f"{BUCKET}/lake-on-s30/db/*/data/**/*.parquet"))
-
-
-@pytest.mark.parametrize("kind", ["-m0.avro", "snap-"])
-def test_an_empty_object_is_named_as_a_damaged_file(server: ServerProcess, s3: S3Server, spark_jars: str, kind: str):
-    with TieringClient(server.target) as client:
-        tiering = Tiering(client, None, server.target)
-        table = tiering.table(primary_key=False)
-        tiering.write(table, named(range(10), "row"))
-        run(server, spark_jars, "tier", str(table.path))
-        (file,) = s3.objects.glob(f"{BUCKET}/lake-on-s30/{str(table.path).replace('.', '/')}/metadata/*{kind}*")
-        file.write_bytes(b"")
-        (told,) = run(server, spark_jars, "compact", str(table.path), ended_with=1)
-        assert file.name in told["error"]
-        assert re.search(r"^manifest (list )?damaged: \S+: it ends too early: expected", told["error"])
 
 
 def tiered_and_equal(server: ServerProcess, spark_jars: str, settings: str = "") -> None:

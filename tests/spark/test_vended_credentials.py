@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,6 @@ from engine_support import ServerProcess
 from fetch_test_servers import REST_AWS, fetch_jar
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.tiering import TieringState
 from needs import needs
 from rest_support import RestCatalog
 from s3_support import REGION, S3Server
@@ -55,10 +53,6 @@ class Lake:
                 {"prefix": f"s3://{BUCKET}/", "config": wrong},
             ],
         }
-
-    def vend_last(self) -> dict[str, Any]:
-        """Vend the last session again."""
-        return {"config": self.sessions[-1].properties} if self.sessions else self.vend_anew()
 
     def end_at_first_file(self, request: S3Request) -> None:
         """End all sessions when an executor has written its first file."""
@@ -191,39 +185,3 @@ def test_what_is_left_when_a_session_ends_is_written_with_a_new_one(
     assert not [each for each in refused if each.client == "driver"], "the driver commits with a new one, too"
     (round_,) = tiering.rounds(table)
     assert not round_.error
-
-
-def test_a_round_whose_session_ends_without_another_fails_and_the_next_one_tiers_everything(
-    lake: Lake, tiering: Tiering, spark_jars: str
-) -> None:
-    table = tiering.table(primary_key=False, num_buckets=4)
-    tiering.write(table, named(range(80), "row"))
-    lake.catalog.vend = lake.vend_last
-    lake.gate.after = lake.end_at_first_file
-    (result,) = lake.tier(spark_jars, table, ended_with=1)
-    assert result["status"] == "Failed"
-    (status,) = tiering.client.list_tiering_statuses(table.path)
-    assert status.state is TieringState.FAILED
-    for part in (str(table.path), "in the middle of the round", "the lake catalog has no others", "ExpiredToken"):
-        assert part in (status.last_error or ""), status.last_error
-    assert lake.rows(table) is None, "nothing was committed"
-    assert tiering.client.lake_snapshot(table.path) is None
-
-    tiering.client.resume_tables([table.path])
-    lake.catalog.vend = lake.vend_anew
-    tiering.write(table, named(range(80, 90), "row"))
-    (result,) = lake.tier(spark_jars, table)
-    assert (result["status"], result["rows"]) == ("Tiered", 90)
-    assert lake.rows(table) == sorted(named(range(90), "row").items())
-
-
-def test_a_session_that_ends_soon_is_renewed_before_tasks_begin(lake: Lake, tiering: Tiering, spark_jars: str) -> None:
-    table = tiering.table(primary_key=False)
-    tiering.write(table, named(range(10), "row"))
-    soon, later = (int((time.time() + seconds) * 1000) for seconds in (300, 7200))
-    lake.catalog.vend = lambda: lake.vend_anew(later if lake.sessions else soon)
-    lake.tier(spark_jars, table)
-    assert lake.rows(table) == sorted(named(range(10), "row").items())
-    first, *others = lake.sessions
-    assert first.expires_ms == soon, "the table is made with a session that ends soon"
-    assert lake.gate.keys_of("executor") <= {each.key_id for each in others}

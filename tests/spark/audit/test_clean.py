@@ -258,25 +258,6 @@ def test_snapshots_that_expire_while_files_are_listed_are_no_failure(tiering: Ti
     assert len(tries) >= 2, "the first one has met manifests that are gone"
 
 
-def test_a_damaged_table_is_not_looked_at_again(tiering: Tiering, monkeypatch) -> None:
-    table = tiering.table()
-    tiering.write(table, named(range(3), "row"))
-    tiering.tier(table)
-    for manifest in data_folder(table).parent.glob("metadata/*-m0.avro"):
-        manifest.unlink()
-    find, tries = orphans.unreferenced_files, []
-
-    def noted(*arguments):
-        tries.append(arguments)
-        return find(*arguments)
-
-    monkeypatch.setattr(orphans, "unreferenced_files", noted)
-    done = clean_table(tiering.spark, table, grace=3 * DAY, delete=False)
-    assert done.error is not None
-    assert "manifest missing: " in done.error
-    assert len(tries) == 1
-
-
 @pytest.mark.slow
 def test_files_that_vanish_while_files_are_listed_are_no_failure(tiering: Tiering) -> None:
     table = tiering.table()

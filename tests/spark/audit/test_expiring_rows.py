@@ -7,23 +7,21 @@ Fluss: they vanish from RocksDB, and nothing is in the log.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fluss_tables import descriptor, new_table_of_later, rows, snapshot_behind, upsert
 from rocksdict import Options, Rdict
-from spark_support import Tiering, command, named, served
+from spark_support import Tiering, command, named
 
-from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.audit.report import Difference, TableAudit
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from needs import needs
 
 
 def expiring(table: TableInfo) -> TableInfo:
@@ -115,19 +113,6 @@ def test_rows_that_cannot_have_expired_are_differences(tiering: Tiering, table: 
     assert expired(audit) == 1
 
 
-def test_rows_that_expired_before_the_first_round_are_not_in_the_lake(tiering: Tiering) -> None:
-    table = tiering.table(num_buckets=2)
-    tiering.write(table, named(range(20), "first"))
-    tiering.client.take_kv_snapshots([table.path])
-    expire(tiering, table, [3, 4])
-    tiering.tier(table)
-    assert len(tiering.lake_rows(table)) == 18
-
-    assert found(verify(tiering, table)) == [(Difference.MISSING, 3, 1, 0), (Difference.MISSING, 4, 1, 0)]
-    audit = verify(tiering, expiring(table))
-    assert (audit.equal, expired(audit)) == (True, 0)
-
-
 def test_without_a_snapshot_nothing_has_expired(tiering: Tiering, monkeypatch: pytest.MonkeyPatch) -> None:
     list_buckets = TieringClient.list_buckets
 
@@ -160,13 +145,6 @@ def test_a_snapshot_that_is_newer_than_the_lake_cannot_be_compared(tiering: Tier
     assert raised.value.code is ErrorCode.LOG_OFFSET_OUT_OF_RANGE
     tiering.tier(table)
     assert verify(tiering, expiring(table)).equal
-
-
-@pytest.fixture(scope="module")
-@needs("server")
-def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
-    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("expiring"), spark) as tiering:
-        yield tiering
 
 
 @pytest.mark.long

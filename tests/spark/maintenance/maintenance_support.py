@@ -10,7 +10,6 @@ from spark_support import Tiering, named
 import judges
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import Expiry, expire_snapshots
 from fluss_tiering.spark.retry import RetryingClient
@@ -28,10 +27,6 @@ def expire(tiering: Tiering, table: TableInfo, **options) -> Expiry:
     done = expire_snapshots(tiering.client, tiering.spark, table, **{"older_than": NO_AGE, **options})
     assert done.error is None
     return done
-
-
-def equal(tiering: Tiering, table: TableInfo) -> bool:
-    return verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
 
 
 def ids(tiering: Tiering, table: TableInfo) -> list[int]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from maintenance_support import data_files, duckdb_rows, equal, ids, rounds
+from maintenance_support import data_files, duckdb_rows, ids, rounds
 from spark_support import Tiering, command, driver_environment, in_background, named
 
 from fluss_tiering.model.table import TableInfo
@@ -90,7 +90,7 @@ def test_a_drain_that_follows_maintains_the_tables_that_ask_for_it_and_no_other(
     assert duckdb_rows(tiering, wanted) == before[wanted.path][0]
     assert len(ids(tiering, wanted)) < 5
     assert (duckdb_rows(tiering, other), ids(tiering, other)) == before[other.path]
-    assert equal(tiering, wanted)
+    assert tiering.equal(wanted)
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_a_pending_round_ends_maintenance_and_does_not_wait_for_it(tiering: Tier
 
     assert len(tries) >= 2
     assert len(duckdb_rows(tiering, table)) == 55
-    assert equal(tiering, table)
+    assert tiering.equal(table)
 
 
 def _sleep(started: str) -> Callable[[Iterator[int]], None]:
@@ -190,4 +190,4 @@ def test_maintenance_that_was_killed_leaves_the_table_whole_and_the_next_one_goe
     assert len(data_files(tiering, table)) == 2
     assert duckdb_rows(tiering, table) == rows
     rounds(tiering, table, 1)
-    assert equal(tiering, table)
+    assert tiering.equal(table)

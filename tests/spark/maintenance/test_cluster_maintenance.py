@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from maintenance_support import compact, expire, ids, tier_without_registering
-from spark_support import Tiering, named, served
+from spark_support import Tiering, named
 
-from fluss_support import FlussCluster
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from needs import needs
 
 _WAIT = {"claim_timeout_s": 60}
-
-
-@pytest.fixture
-@needs("server")
-def cluster(fluss_cluster: FlussCluster, spark, tmp_path) -> Iterator[Tiering]:
-    with served(fluss_cluster.bootstrap, tmp_path, spark) as tiering:
-        yield tiering
 
 
 @pytest.mark.long

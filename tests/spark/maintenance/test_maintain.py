@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 
 import pytest
 from held_writer import HeldStage
-from maintenance_support import data_files, delete_files, duckdb_rows, equal, ids, known, rounds
+from maintenance_support import data_files, delete_files, duckdb_rows, ids, known, rounds
 from spark_support import Tiering, command, in_background, named
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
@@ -78,10 +78,10 @@ def test_what_is_planned_is_what_happens(tiering: Tiering, primary_key):
     assert not set(snapshots[:-1]) & set(ids(tiering, table))
     assert known(tiering, table) in ids(tiering, table)
     assert duckdb_rows(tiering, table) == rows
-    assert equal(tiering, table)
+    assert tiering.equal(table)
     assert planned(tiering, table).batches == ()
     rounds(tiering, table, 1)
-    assert equal(tiering, table)
+    assert tiering.equal(table)
 
 
 @pytest.mark.slow
@@ -93,28 +93,6 @@ def test_a_lake_table_whose_files_may_not_be_deleted_is_compacted(tiering: Tieri
     assert done.rewritten.files == 3
     assert done.plan.note == "expire and clean are left out, since the lake table has gc.enabled=false"
     assert ids(tiering, table)[:3] == snapshots
-
-
-@pytest.mark.slow
-def test_only_the_buckets_that_save_most_are_rewritten_within_the_budget(tiering: Tiering):
-    table = tiering.table(primary_key=False, num_buckets=2)
-    rounds(tiering, table, 6)
-    rows = duckdb_rows(tiering, table)
-    every = planned(tiering, table).groups
-    assert len(every) == 2
-    best = max(every, key=lambda group: (group.files - group.new_files) / group.bytes)
-    before = data_files(tiering, table)
-    limits = MaintenanceLimits(min_input_files=2, max_bytes=best.bytes)
-
-    plan = planned(tiering, table, limits)
-    assert (plan.groups, plan.groups_left) == ([best], 1)
-    done = maintained(tiering, table, limits)
-
-    assert done.rewritten.files == best.files
-    assert done.rewritten.bytes == best.bytes
-    (new,) = set(data_files(tiering, table)) - set(before)
-    assert f"bucket={best.partition[0]}/" in new
-    assert duckdb_rows(tiering, table) == rows
 
 
 @pytest.mark.slow
@@ -169,7 +147,7 @@ def test_rounds_and_maintenance_beside_each_other_lose_nothing(tiering: Tiering,
         assert tiered.result(120)[0].error is None
         expected = sorted({**named(range(10), "round 2"), **named(range(5), "during")}.items())
         assert duckdb_rows(tiering, table) == expected, mode
-        assert equal(tiering, table)
+        assert tiering.equal(table)
 
 
 @pytest.mark.sampled(1)

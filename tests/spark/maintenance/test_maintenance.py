@@ -17,18 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from held_writer import HeldStage
-from maintenance_support import compact, equal, expire, ids, known, rounds, tier_without_registering
-from spark_support import Tiering, command, data_folder, in_background, named
+from maintenance_support import compact, expire, ids, known, rounds, tier_without_registering
+from spark_support import Tiering, command, data_folder, named
 
 from engine_support import SCHEMA
-from fluss_tiering.cli.main import app
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.file_counts import manifest_sizes
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.spark.maintenance import compact as compact_module
 from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
@@ -117,11 +114,11 @@ def test_small_files_and_deletes_are_rewritten_and_rounds_go_on(tiering: Tiering
     assert done.after.delete_files == 0
     assert done.after.file_bytes < done.before.file_bytes
     assert tiering.lake_rows(table) == rows
-    assert equal(tiering, table)
+    assert tiering.equal(table)
     assert compact(tiering, table).rewritten_files == 0
     tiering.write(table, named(range(5, 15), "after"))
     tiering.tier(table)
-    assert equal(tiering, table)
+    assert tiering.equal(table)
 
 
 def test_a_file_is_rewritten_for_its_deletes_alone_once_there_are_enough(tiering: Tiering):
@@ -135,25 +132,6 @@ def test_a_file_is_rewritten_for_its_deletes_alone_once_there_are_enough(tiering
     assert (done.rewritten_files, done.added_files) == (2, 1)
     assert done.after.delete_files == 0
     assert tiering.lake_rows(table) == sorted(named(range(10), "round 1").items())
-
-
-# A rewrite is no conflict for a round that was planned before it.
-def test_a_round_that_was_under_way_commits_on_top_of_a_compaction(tiering: Tiering, tmp_path, monkeypatch):
-    table = tiering.table()
-    rounds(tiering, table, 2)
-    tiering.write(table, named(range(5), "during"))
-    with monkeypatch.context() as patched:
-        held = HeldStage(tmp_path, patched)
-        tiered = in_background(tiering, table)
-        held.wait()
-
-    done = compact(tiering, table)
-    assert done.rewritten_files == 2
-    held.go()
-
-    assert tiered.result(120)[0].error is None
-    assert tiering.lake_rows(table) == sorted({**named(range(10), "round 1"), **named(range(5), "during")}.items())
-    assert equal(tiering, table)
 
 
 def test_deletes_that_are_committed_during_a_compaction_apply_to_what_it_writes(tiering: Tiering, tmp_path):
@@ -211,18 +189,6 @@ def test_a_rewrite_by_spark_that_meets_a_damaged_file_says_how_to_find_it(tierin
     assert done.error.endswith(f"; fluss-tiering verify {table.path} names files that are missing or damaged")
 
 
-def test_deletes_by_position_of_others_are_rewritten_too(tiering: Tiering):
-    table = tiering.table()
-    commits(tiering, table, 1)
-    tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id < 5")
-
-    assert compact(tiering, table, delete_files=100).before.position_deletes == 5
-    done = compact(tiering, table)
-
-    assert done.after.position_deletes == done.after.delete_files == 0
-    assert tiering.lake_rows(table) == sorted(named(range(5, 10), "round 0").items())
-
-
 def test_many_small_manifests_become_few(tiering: Tiering):
     table = tiering.table(primary_key=False)
     commits(tiering, table, 11)
@@ -250,7 +216,7 @@ def test_expiry_leaves_the_newest_snapshot_and_rounds_go_on(tiering: Tiering):
     assert done.deleted_files > 0
     assert set(tiering.files_on_disk(table)) == files
     rounds(tiering, table, 2)
-    assert equal(tiering, table)
+    assert tiering.equal(table)
 
 
 @pytest.mark.sampled(1)
@@ -286,7 +252,7 @@ def test_an_expiry_beside_a_damaged_snapshot_says_what_it_has_done(tiering: Tier
             "that, but their files may still be there: run fluss-tiering clean, which removes them once they are old "
             "enough"
         )
-    assert equal(tiering, table)
+    assert tiering.equal(table)
     assert expire(tiering, table).error is None
     assert ids(tiering, table) == [known(tiering, table)]
 
@@ -306,9 +272,9 @@ def test_our_snapshot_below_a_compaction_stays(tiering: Tiering):
     assert (done.expired, done.needed) == (2, len(compacted))
     old = tiering.spark.sql(f"SELECT id, name FROM {tiering.name(table)} VERSION AS OF {ours}").collect()
     assert sorted(map(tuple, old)) == sorted(named(range(10), "round 2").items())
-    assert equal(tiering, table)
+    assert tiering.equal(table)
     rounds(tiering, table, 1)
-    assert equal(tiering, table)
+    assert tiering.equal(table)
 
 
 @pytest.mark.parametrize("earlier_rounds", [0, 2])
@@ -333,7 +299,7 @@ def test_a_commit_that_was_not_registered_survives_expiry_and_is_registered(
     assert tiering.tier(table).stats.rows == 0
     assert known(tiering, table) == unregistered
     assert tiering.lake_rows(table) == rows
-    assert equal(tiering, table)
+    assert tiering.equal(table)
 
 
 # L18: the fence stands on the lake's history, which expiry shortens.
@@ -353,7 +319,7 @@ def test_a_stale_driver_whose_base_was_expired_is_still_refused(tiering: Tiering
 
     assert refused.value.code is ErrorCode.LAKE_CONFLICT
     assert tiering.lake_rows(table) == sorted(named(range(10), "round 1").items())
-    assert equal(tiering, table)
+    assert tiering.equal(table)
 
 
 def test_the_table_s_own_properties_and_tags_hold_where_nothing_else_is_asked_for(tiering: Tiering):
@@ -390,28 +356,6 @@ def test_an_expiry_that_could_not_keep_what_is_needed_is_refused(tiering: Tierin
     done = expire_snapshots(tiering.client, tiering.spark, table)
     assert "gc.enabled=false" in done.error  # E23
     assert "for tables of Nessie its tool nessie-gc: ValidationException" in done.error
-
-
-def test_what_cannot_be_maintained_is_told_and_touches_no_other_table(tiering: Tiering, monkeypatch, capsys):
-    run = command(tiering, monkeypatch)
-    fresh, tiered = tiering.table(), tiering.table()
-    rounds(tiering, tiered, 2)
-    server = ["--server", tiering.target]
-
-    assert run("compact", str(fresh.path), str(tiered.path), "--min-input-files", "2", *server) == 1
-    printed = capsys.readouterr().out
-    assert f"{fresh.path}: {nothing_tiered(fresh).message}" in printed
-    assert "2 → 1" in printed
-    assert run("expire", str(fresh.path), str(tiered.path), "--older-than", "0s", *server) == 1
-    printed = capsys.readouterr().out
-    assert f"{fresh.path}: {nothing_tiered(fresh).message}" in printed
-    assert f"{tiered.path}: 1 old snapshot is kept" in printed
-    for name in ("compact", "expire"):
-        with pytest.raises(FlussTieringError, match=r"table db\.nowhere does not exist"):
-            app([name, str(tiered.path), "db.nowhere", *server])
-        assert run(name, *server) == 2
-    with pytest.raises(FlussTieringError, match="'soon' is not a duration"):
-        app(["expire", str(tiered.path), "--older-than", "soon", *server])
 
 
 def test_the_commands_in_json(tiering: Tiering, monkeypatch, capsys):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from maintenance_support import equal, ids
+from maintenance_support import ids
 from spark_support import Tiering, named, submit_environment
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -79,22 +79,7 @@ def test_tables_are_compacted_and_their_old_snapshots_expired(tiering: Tiering):
     assert run(ExpireOptions(tiering.target, paths, older_than="0s"), tiering.spark) == {}
     assert [len(ids(tiering, each)) for each in tables] == [1, 1]
     assert run(VerifyOptions(tiering.target, paths), tiering.spark) == {}
-    assert all(equal(tiering, each) for each in tables)
-
-
-def test_each_table_that_failed_is_named_and_the_others_are_done(tiering: Tiering):
-    good, untiered = tiering.table(), tiering.table()
-    tiering.write(good, named(range(5), "row"))
-    tiering.tier(good)
-    paths = (untiered.path, good.path)
-    for options in (
-        CompactOptions(tiering.target, paths),
-        ExpireOptions(tiering.target, paths),
-        VerifyOptions(tiering.target, paths),
-    ):
-        failed = run(options, tiering.spark)
-        assert failed.keys() == {str(untiered.path)}, options
-        assert "nothing" in failed[str(untiered.path)]
+    assert all(tiering.equal(each) for each in tables)
 
 
 def test_a_table_that_does_not_exist_is_reported_before_spark_starts(tiering: Tiering, caplog):

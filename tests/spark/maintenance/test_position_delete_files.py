@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from maintenance_support import data_files, delete_files, duckdb_rows, equal
+from maintenance_support import data_files, delete_files, duckdb_rows
 from spark_support import Tiering, command, named
 
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import _is_worth
@@ -59,7 +59,7 @@ def test_no_position_delete_file_is_left_behind_when_all_data_files_are_rewritte
     tiering.write(table, named(range(20, 45), "after"))
     tiering.delete(table, [0, 41])
     tiering.tier(table)
-    assert equal(tiering, table)
+    assert tiering.equal(table)
 
 
 @pytest.mark.slow

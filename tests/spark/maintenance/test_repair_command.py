@@ -56,7 +56,7 @@ def test_verify_finds_and_repair_mends_bounds_that_hide_rows(tiering: Tiering, m
     assert tiering.tier(table).stats.rows == 0
     tiering.write(table, named(range(5, 7), "third"))
     assert tiering.tier(table).stats.rows == 2
-    assert verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+    assert tiering.equal(table)
     assert run("repair", *arguments, "--json") == 0
     (told,) = json.loads(capsys.readouterr().out)
     assert (told["wrong_files"], told["rebound_files"], told["error"]) == ([], 0, None)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from every_type import NESTED, TIMES, VALUES
 from maintenance_support import data_files, delete_files, duckdb_rows
-from spark_support import Tiering, named
+from spark_support import Tiering, data_folder, named
 
 import judges
 from fluss_tiering.formats.schema import arrow_schema
@@ -48,10 +48,6 @@ def compacted(tiering: Tiering, table: TableInfo, limits: MaintenanceLimits = SM
     done = maintain_table(tiering.client, tiering.spark, table, steps={Step.COMPACT}, limits=limits)
     assert (done.error, done.conflicts) == (None, 0)
     return done
-
-
-def folder_of(table: TableInfo) -> Path:
-    return Path(urlparse(table.lake_catalog_properties["warehouse"]).path, *str(table.path).split("."))
 
 
 def as_version(tiering: Tiering, table: TableInfo, version: int) -> None:
@@ -102,13 +98,13 @@ def test_values_of_every_type_stay_as_they_were(
         tiering.tier(table)
     # ClickHouse knows no deletion vectors.
     readers = [judges.DUCKDB, judges.PYICEBERG, *([judges.CLICKHOUSE] if version == 2 else [])]
-    metadata = judges.newest_metadata(folder_of(table))
+    metadata = judges.newest_metadata(data_folder(table).parent)
     before = {judge: judges.read(judge, metadata) for judge in readers}
 
     done = compacted(tiering, table)
 
     assert (done.rewritten.files, done.rewritten.new_files) == (4, 1)
-    metadata = judges.newest_metadata(folder_of(table))
+    metadata = judges.newest_metadata(data_folder(table).parent)
     for judge, rows in before.items():
         order = [("id", "ascending"), ("__offset", "ascending")]
         assert judges.read(judge, metadata).sort_by(order).equals(rows.sort_by(order)), judge
@@ -165,7 +161,7 @@ def test_delete_files_go_together_with_the_only_data_files_that_have_them(tierin
     table = tiering.table(num_buckets=2, properties={**BY_POSITION, "iceberg.format-version": str(version)})
     tiering.write(table, named(range(100), "first"))
     tiering.tier(table)
-    placed = judges.read(judges.DUCKDB, judges.newest_metadata(folder_of(table)), columns=["id", "__bucket"])
+    placed = judges.read(judges.DUCKDB, judges.newest_metadata(data_folder(table).parent), columns=["id", "__bucket"])
     of_bucket = sorted(row["id"] for row in placed.to_pylist() if row["__bucket"] == 0)
     for step in range(4):
         tiering.write(table, named(of_bucket[step::5], f"step {step}"))
@@ -181,57 +177,6 @@ def test_delete_files_go_together_with_the_only_data_files_that_have_them(tierin
     assert (done.rewritten.files, done.rewritten.new_files, len(data_files(tiering, table))) == (5, 1, 2)
     assert delete_files(tiering, table) == 0
     assert duckdb_rows(tiering, table) == tiering.lake_rows(table) == rows
-
-
-def test_deletes_of_a_file_of_another_format_stay(tiering: Tiering) -> None:
-    """A delete file for several data files may be about one that is not rewritten."""
-    granularity = {"iceberg.write.delete.granularity": "partition", "iceberg.write.delete.mode": "merge-on-read"}
-    table = tiering.table(properties={**BY_POSITION, **granularity})
-    for step in range(3):
-        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
-        tiering.tier(table)
-    names = {key: random.Random(key).randbytes(20).hex() for key in range(100, 400)}
-    rows = ", ".join(f"({key}, '{name}', 0, -1, TIMESTAMP '2024-01-01 00:00:00Z')" for key, name in names.items())
-    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.format.default' = 'orc')")
-    tiering.spark.sql(f"INSERT INTO {tiering.name(table)} VALUES {rows}")
-    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.format.default' = 'parquet')")
-    tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id IN (3, 13, 23, 105, 106)")
-    expected = tiering.lake_rows(table)
-    assert (len(expected), delete_files(tiering, table)) == (325, 1)
-    # The ORC file alone is large enough to stay as it is.
-    sizes = {
-        row.file_path: row.file_size_in_bytes
-        for row in tiering.spark.sql(f"SELECT * FROM {tiering.name(table)}.data_files").collect()
-    }
-    orc = next(size for path, size in sizes.items() if path.endswith(".orc"))
-    target = int(orc / 1.2)
-    tiering.spark.sql(
-        f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.target-file-size-bytes' = '{target}')"
-    )
-
-    done = compacted(tiering, table, MaintenanceLimits(min_input_files=2, delete_files=100))
-
-    assert done.rewritten.files >= 2
-    assert any(each.endswith(".orc") for each in data_files(tiering, table))
-    assert tiering.lake_rows(table) == expected
-
-
-def test_spark_rewrites_what_has_avro_delete_files(tiering: Tiering, by_spark: list[str]) -> None:
-    table = tiering.table(properties={**BY_POSITION, "iceberg.write.delete.mode": "merge-on-read"})
-    for step in range(3):
-        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
-        tiering.tier(table)
-    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.delete.format.default' = 'avro')")
-    tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id IN (3, 13)")
-    expected = tiering.lake_rows(table)
-
-    assert compacted(tiering, table).rewritten.files == 3
-
-    assert len(by_spark) == 1
-    by_spark.clear()
-    assert tiering.lake_rows(table) == duckdb_rows(tiering, table) == expected
-    # The lake is shared: a test that moves a copy of it refuses delete files in Avro.
-    tiering.spark.sql(f"DROP TABLE {tiering.name(table)} PURGE")
 
 
 def test_a_null_in_a_partition_column_stays_null(tiering: Tiering, by_spark: list[str]) -> None:
@@ -251,42 +196,6 @@ def test_a_null_in_a_partition_column_stays_null(tiering: Tiering, by_spark: lis
     assert sorted(str(row.day is None) for row in days) == ["False", "True", "True", "True"]
 
 
-def test_the_lineage_of_rows_stays_as_it_was(tiering: Tiering) -> None:
-    table = tiering.table(properties=BY_POSITION)
-    tiering.write(table, named(range(20), "first"))
-    tiering.tier(table)
-    as_version(tiering, table, 3)
-    for step in range(3):
-        tiering.write(table, named(range(step, 20, 4), f"step {step}"))
-        tiering.tier(table)
-
-    def lineage() -> list[tuple[Any, ...]]:
-        columns = "id, name, _row_id, _last_updated_sequence_number"
-        return sorted(map(tuple, tiering.spark.sql(f"SELECT {columns} FROM {tiering.name(table)}").collect()))
-
-    before = lineage()
-    assert all(row_id is not None and number is not None for _, _, row_id, number in before)
-    assert len({number for *_, number in before}) == 4
-    assert compacted(tiering, table).rewritten.files == 4
-    assert lineage() == before
-    # A file that has its own lineage is rewritten together with one that has none.
-    tiering.write(table, named(range(30, 35), "later"))
-    tiering.tier(table)
-    before = lineage()
-    assert compacted(tiering, table).rewritten.files == 2
-    assert lineage() == before
-
-
-def test_rows_of_a_log_come_in_its_order(tiering: Tiering) -> None:
-    table = tiering.table(primary_key=False, properties={"table.datalake.enabled": "true"})
-    for step in range(5):
-        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
-        tiering.tier(table)
-    assert compact_table(tiering.spark, table, CompactionOptions(min_input_files=2)).error is None
-    (location,) = data_files(tiering, table)
-    assert pq.read_table(urlparse(location).path).column("__offset").to_pylist() == list(range(50))
-
-
 def test_clickhouse_sorts_the_rows_of_a_log(tiering: Tiering) -> None:
     table = tiering.table(primary_key=False)
 
@@ -302,43 +211,6 @@ def test_clickhouse_sorts_the_rows_of_a_log(tiering: Tiering) -> None:
     sorts()
     assert compact_table(tiering.spark, table, CompactionOptions(min_input_files=2)).error is None
     sorts()
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("target", [1, 20_000])
-@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "log"])
-def test_files_that_are_larger_than_wanted_are_not_rewritten_again_and_again(
-    tiering: Tiering, *, keyed: bool, target: int
-) -> None:
-    """Our tasks end a file between two buffers of rows, which are larger than such a file should be."""
-    properties = BY_POSITION if keyed else {"table.datalake.enabled": "true"}
-    table = tiering.table(primary_key=keyed, properties=properties)
-    for first in (0, 4000):
-        texts = {key: random.Random(key).randbytes(40).hex() for key in range(first, first + 4000)}
-        tiering.write(table, texts)
-        tiering.tier(table)
-    expected = duckdb_rows(tiering, table)
-    assert compacted(tiering, table).rewritten.new_files == 1
-    tiering.spark.sql(
-        f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('write.target-file-size-bytes' = '{target}')"
-    )
-    assert compacted(tiering, table).rewritten.files == 0
-    assert compact_table(tiering.spark, table, CompactionOptions(min_input_files=2)).rewritten_files == 0
-    assert duckdb_rows(tiering, table) == expected
-
-
-def test_rows_that_are_all_deleted_leave_no_file(tiering: Tiering) -> None:
-    table = tiering.table(properties=BY_POSITION)
-    for step in range(3):
-        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
-        tiering.tier(table)
-    tiering.delete(table, range(30))
-    tiering.tier(table)
-    assert compacted(tiering, table).rewritten.new_files == 0
-    assert (data_files(tiering, table), duckdb_rows(tiering, table)) == ([], [])
-    tiering.write(table, named([7], "again"))
-    tiering.tier(table)
-    assert duckdb_rows(tiering, table) == [(7, "again 7")]
 
 
 def test_values_of_columns_that_only_the_lake_table_has_are_kept(tiering: Tiering, by_spark: list[str]) -> None:
@@ -421,7 +293,7 @@ def test_partitions_whose_values_differ_only_by_case_keep_their_rows(tiering: Ti
 
     # ClickHouse knows no deletion vectors.
     readers = [judges.DUCKDB, judges.PYICEBERG, *([judges.CLICKHOUSE] if version == 2 else [])]
-    metadata = judges.newest_metadata(folder_of(table))
+    metadata = judges.newest_metadata(data_folder(table).parent)
     for judge in readers:
         rows = judges.read(judge, metadata, columns=["p", "k", "v"])
         found = zip(*(rows[name].cast(kind).to_pylist() for name, kind in LETTERS.items()), strict=True)

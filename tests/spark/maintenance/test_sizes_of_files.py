@@ -1,4 +1,4 @@
-"""Lake tables whose properties ask for files of odd sizes are compacted and maintained, or refused in words."""
+"""Lake tables whose properties ask for files of no size are neither compacted nor maintained."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOption
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
 
 DATA: Final = "write.target-file-size-bytes"
-DELETES: Final = "write.delete.target-file-size-bytes"
 MANIFESTS: Final = "commit.manifest.target-size-bytes"
 
 
@@ -25,29 +24,13 @@ def maintained(tiering: Tiering, table: TableInfo) -> Maintenance:
     return maintain_table(tiering.client, tiering.spark, table)
 
 
-def table_with(tiering: Tiering, deletes: str, key: str, value: str) -> TableInfo:
-    table = tiering.table(properties={"table.datalake.delete-files": deletes})
+def table_with(tiering: Tiering, key: str, value: str) -> TableInfo:
+    table = tiering.table(properties={"table.datalake.delete-files": "position"})
     for number in range(7):
         tiering.write(table, named(range(5 * number, 5 * number + 10), "row"))
         tiering.tier(table)
     tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('{key}' = '{value}')")
     return table
-
-
-# Spark rewrites files with equality deletes, and our own tasks others.
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("key", "deletes"), [(DATA, "equality"), (DATA, "position"), (DELETES, "position"), (MANIFESTS, "position")]
-)
-@pytest.mark.parametrize("keep", [compacted, maintained])
-@pytest.mark.sampled(2)
-def test_a_target_of_one_byte_is_no_obstacle(
-    tiering: Tiering, key: str, deletes: str, keep: Callable[[Tiering, TableInfo], Compaction | Maintenance]
-) -> None:
-    table = table_with(tiering, deletes, key, "1")
-    expected = tiering.lake_rows(table)
-    assert keep(tiering, table).error is None
-    assert tiering.lake_rows(table) == expected
 
 
 @pytest.mark.slow
@@ -57,7 +40,7 @@ def test_a_target_of_one_byte_is_no_obstacle(
 def test_a_size_that_is_none_is_refused_in_words(
     tiering: Tiering, key: str, value: str, keep: Callable[[Tiering, TableInfo], Compaction | Maintenance]
 ) -> None:
-    table = table_with(tiering, "position", key, value)
+    table = table_with(tiering, key, value)
     expected = tiering.lake_rows(table)
     error = keep(tiering, table).error
     assert error is not None

@@ -21,7 +21,6 @@ from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.retry import RetryingClient
@@ -65,10 +64,6 @@ def commit_of(table: TableInfo, commit_id: str) -> LakeCommit:
     return LakeCommit(table.table_id, 1, commit_id, "/offsets", {TableBucket(table.table_id, 0): 1})
 
 
-def equal(tiering: Tiering, table: TableInfo) -> bool:
-    return verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
-
-
 def failed(tiering: Tiering, table: TableInfo) -> str:
     """Run a round that fails, and return the error in the table's status."""
     tiering.tier_all(table)
@@ -98,7 +93,7 @@ def test_rounds_recovery_and_maintenance(lake: Tiering, monkeypatch):
 
     assert [result.stats.rows for result in lake.tier_all(log, keyed)] == [0, 0]
 
-    assert [equal(lake, log), equal(lake, keyed)] == [True, True]
+    assert [lake.equal(log), lake.equal(keyed)] == [True, True]
     compacted = compact_table(lake.spark, keyed, CompactionOptions(min_input_files=2))
     assert (compacted.error, compacted.after.delete_files) == (None, 0)
     expired = expire_snapshots(lake.client, lake.spark, keyed, older_than=timedelta())
@@ -106,7 +101,7 @@ def test_rounds_recovery_and_maintenance(lake: Tiering, monkeypatch):
     assert expired.expired > 0
     lake.write(keyed, named(range(5), "third"))
     lake.tier(keyed)
-    assert equal(lake, keyed)
+    assert lake.equal(keyed)
 
 
 # S5, S22, L18, Fluss #2648
@@ -164,7 +159,7 @@ def test_a_catalog_that_is_down_before_the_round_and_at_its_commit(tiering: Tier
     tiering.tier(table)
 
     assert tiering.lake_rows(table) == sorted(rows.items())
-    assert equal(tiering, table)
+    assert tiering.equal(table)
 
 
 # S10
@@ -206,7 +201,7 @@ def test_a_catalog_that_does_not_know_the_format_version(tiering: Tiering, rest:
         assert "Unsupported format version: v3" in error
         assert error.endswith("or create the table again without the option")
         tiering.tier(other)
-        assert equal(tiering, other)
+        assert tiering.equal(other)
 
 
 @pytest.fixture
@@ -231,24 +226,9 @@ def test_a_catalog_without_a_name_has_the_one_that_fluss_gives_it(unnamed: Tieri
     lake = unnamed.spark.sql(f"SELECT id, name FROM `fluss-iceberg-catalog`.{table.path}").collect()
 
     assert sorted((row.id, row.name) for row in lake) == sorted(named(range(10), "row").items())
-    assert equal(unnamed, table)
+    assert unnamed.equal(table)
     compacted = compact_table(unnamed.spark, table, CompactionOptions(min_input_files=2))
     assert (compacted.error, compacted.after.delete_files) == (None, 0)
-
-
-# D53
-def test_tables_under_the_former_default_name_are_found(unnamed: Tiering):
-    table = unnamed.table()
-    unnamed.write(table, named(range(10), "row"))
-    former = {**table.lake_catalog_properties, "name": "fluss_catalog"}
-    session = unnamed.spark.newSession()
-    session.conf.set("spark.sql.catalog.fluss_catalog", "org.apache.iceberg.spark.SparkCatalog")
-    IcebergCatalogs(session).open_table(replace(table, lake_catalog_properties=former))
-
-    error = failed(unnamed, table)
-
-    assert "name=fluss_catalog" in error
-    assert "'fluss-iceberg-catalog', the present one" in error
 
 
 def test_what_the_server_hides_is_told_or_taken_from_spark(tiering: Tiering):
@@ -264,13 +244,3 @@ def test_what_the_server_hides_is_told_or_taken_from_spark(tiering: Tiering):
     assert f"the role tierer for the table, or give Spark the setting {setting}" in refused.value.message
     spark.conf.set(setting, properties["uri"])
     assert IcebergCatalogs(spark).find_table(of_reader) is not None
-
-
-# D53
-def test_a_lake_catalog_with_the_name_of_another_catalog_is_refused(tiering: Tiering):
-    spark = tiering.spark.newSession()
-    table = tiering.table()
-    name = table.lake_catalog_properties["name"]
-    spark.conf.set(f"spark.sql.catalog.{name}", "fluss.tiering.spark.FlussCatalog")
-    with pytest.raises(FlussTieringError, match="not an Iceberg catalog: give the server's lake catalog another name"):
-        IcebergCatalogs(spark).find_table(table)

@@ -34,19 +34,11 @@ from fluss_tiering.model.tiering import AcquiredLease, TieringState
 from fluss_tiering.spark.application import EXIT_INTERRUPTED, EXIT_TABLE_FAILED
 from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from needs import needs
 from waiting import wait_until
 
 FIRST = named(range(10), "first")
 SECOND = named(range(5, 15), "second")
 LATER = named(range(12, 20), "later")
-
-
-@pytest.fixture(scope="module")
-@needs("server")
-def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
-    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("cluster-exactly-once"), spark) as tiering:
-        yield tiering
 
 
 @dataclass(frozen=True)

@@ -6,31 +6,22 @@ import datetime as dt
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlparse
 
 import pyarrow as pa
 import pytest
 from source_support import columns
-from spark_support import Tiering, served
+from spark_support import Tiering
 
 import judges
 from engine_support import new_path
 from fluss_support import FlussCluster
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import TableDescriptor
-from needs import needs
 
 PYFLUSS = Path(__file__).parents[2] / "storage" / "support" / "pyfluss_writes.py"
 NANOS = (0, 999, 1_001_999, 86_399_999_999_999)
-
-
-@pytest.fixture(scope="module")
-@needs("server")
-def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
-    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("fine-times"), spark) as tiering:
-        yield tiering
 
 
 @pytest.mark.slow

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from spark_support import Tiering, named, served
+from spark_support import Tiering, named
 
 from engine_support import descriptor, new_path
-from fluss_support import FlussCluster
 from fluss_tiering.cli.main import app
 from fluss_tiering.client import finish_unchanged_tables
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import max_round_duration_ms
 from fluss_tiering.spark.maintenance.publish import publish_table
-from needs import needs
 from waiting import wait_until
 
 OPTION = "fluss.table.datalake.delete-files"
-
-
-@pytest.fixture(scope="module")
-@needs("server")
-def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
-    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("options"), spark) as tiering:
-        yield tiering
 
 
 @pytest.mark.slow

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 from held_writer import HeldStage
 from source_support import columns
-from spark_support import Tiering, in_background, replace_stage, served
+from spark_support import Tiering, in_background, replace_stage
 
 from engine_support import new_path
-from fluss_support import FlussCluster
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
@@ -24,20 +23,12 @@ from fluss_tiering.storage.fluss.rpc.calls.lake import lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_partition
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from needs import needs
 from waiting import wait_until
 
 COLUMNS = columns(id="BIGINT NOT NULL", day="STRING NOT NULL", name="STRING")
 DROPPED, KEPT = "monday", "tuesday"
 
 Row = tuple[int, str, str]
-
-
-@pytest.fixture(scope="module")
-@needs("server")
-def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
-    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("cluster-partitions"), spark) as tiering:
-        yield tiering
 
 
 @pytest.fixture

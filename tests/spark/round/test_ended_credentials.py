@@ -184,9 +184,3 @@ def test_other_errors_stay_failures_of_the_task(error: Exception, monkeypatch: p
     monkeypatch.setattr(pieces_module, "open_split_reader", lambda *_: None)
     with pytest.raises(type(error)):
         list(job()(range(4)))
-
-
-def test_a_writer_with_credentials_that_have_expired_writes_nothing() -> None:
-    expired = ParquetFileWriter(SCHEMA, None, ("zstd", None), 1 << 20, {"s3.session-token-expires-at-ms": "5"})
-    with pytest.raises(ExpiredCredentialsError, match="expired at 1970"):
-        expired.open_piece(0, "s3://lake/db/t/data/piece", 0)

@@ -7,12 +7,10 @@ import re
 import pyarrow as pa
 import pytest
 from py4j.java_gateway import JavaObject
-from pyiceberg.catalog import load_catalog
 from source_support import columns
 from spark_support import Tiering
 
 from engine_support import new_path
-from fluss_tiering.cli.lake.lake_conf import _pyiceberg
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
@@ -153,58 +151,4 @@ def test_another_partitioning_is_left_alone_in_a_log_table_and_refused_with_a_pr
     assert "some of its files have another partitioning" in error
     (spec,) = re.findall(r"output-spec-id => (\d+)", error)
     tiering.spark.sql(f"{rewrite}, 'output-spec-id', '{spec}'))")
-    goes_on(tiering, table)
-
-
-def test_a_dropped_partition_field_comes_back_in_its_place(tiering: Tiering) -> None:
-    day = {"primary_key": ("id", "day"), "bucket_keys": ("id",), "partition_keys": ("day",)}
-    options = {"table.datalake.enabled": "true"}
-    descriptor = TableDescriptor(
-        columns(id="INT NOT NULL", day="STRING NOT NULL"), num_buckets=2, properties=options, **day
-    )
-    table = tiering.client.create_table(new_path(), descriptor)
-
-    def put(ids: range) -> None:
-        rows = pa.table({"id": pa.array(ids, pa.int32()), "day": ["mon"] * len(ids)})
-        assert sum(tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows])) == len(ids)
-
-    put(range(5))
-    tiering.tier(table)
-    java_table(tiering, table).updateSpec().removeField("day").commit()
-    put(range(3, 8))
-
-    error = refused(tiering, table)
-
-    iceberg = tiering.spark._jvm.org.apache.iceberg
-    opened = unchecked(tiering, table)
-    statements = re.findall(r"(DROP|ADD) PARTITION FIELD (?:`(\w+)`|bucket\((\d+), `(\w+)`\))", error)
-    assert [each[0] for each in statements] == ["DROP", "ADD", "ADD"]
-    # The tests have no SQL extensions of Iceberg.
-    for verb, field, buckets, column in statements:
-        update = opened.updateSpec()
-        if verb == "DROP":
-            update.removeField(field).commit()
-        elif field:
-            update.addField(field).commit()
-        else:
-            update.addField(iceberg.expressions.Expressions.bucket(column, int(buckets))).commit()
-    tiering.tier(table)
-    assert verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
-
-
-def test_a_key_that_can_be_null_becomes_required_as_the_error_says(tiering: Tiering, table: TableInfo) -> None:
-    if not table.has_primary_key:
-        pytest.skip("a log table has no key")
-    java_table(tiering, table).updateSchema().setIdentifierFields([]).makeColumnOptional("id").commit()
-    write(tiering, table, range(2))
-
-    error = refused(tiering, table)
-
-    assert "since they can be null" in error
-    properties = _pyiceberg(dict(table.lake_catalog_properties))
-    opened = load_catalog(properties.pop("name"), **properties).load_table(str(table.path))
-    with_statement, update = re.search(r"(with table\.update_schema\(.*?\) as update:) (.*?), then ", error).groups()
-    exec(f"{with_statement}\n    {update}", {"table": opened})
-    assert "SET IDENTIFIER FIELDS `id`" in error
-    unchecked(tiering, table).updateSchema().setIdentifierFields(["id"]).commit()
     goes_on(tiering, table)

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import grpc
 import pytest
@@ -36,7 +35,6 @@ from fluss_tiering.spark.round.stage import failure_of
 from needs import needs
 from waiting import WAIT_S, wait_until
 
-_FAULTY_DRIVER = Path(__file__).parents[1] / "faulty_driver.py"
 ROWS = named(range(10), "row")
 
 
@@ -141,17 +139,6 @@ def test_a_lake_that_refuses_the_credentials(tiering: Tiering, refusing_catalog)
     assert "\n" not in error
 
 
-# S10: unreachable lake
-def test_a_lake_that_cannot_be_reached(tiering: Tiering):
-    bad = written(tiering, properties=of_catalog("unreachable", "http://127.0.0.1:9"))
-    began = time.monotonic()
-
-    tiering.tier_all(bad)
-
-    assert time.monotonic() - began < WAIT_S
-    assert last_error(tiering, bad).startswith("the lake cannot be reached: ")
-
-
 # S10: a lake that hangs; without a limit of ours it would hang the round for ever
 def test_a_lake_that_does_not_answer_fails_the_round_in_bounded_time(tiering: Tiering, silent_catalog, monkeypatch):
     monkeypatch.setitem(catalog_module._REST_TIME_LIMITS, "rest.client.socket-timeout-ms", "500")
@@ -162,19 +149,6 @@ def test_a_lake_that_does_not_answer_fails_the_round_in_bounded_time(tiering: Ti
 
     assert time.monotonic() - began < WAIT_S
     assert last_error(tiering, bad).startswith("the lake cannot be reached: SocketTimeoutException")
-
-
-# S10: schema mismatch
-def test_a_lake_table_that_somebody_changed(tiering: Tiering):
-    table = written(tiering)
-    tiering.tier(table)
-    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} ALTER COLUMN name COMMENT 'harmless'")
-    tiering.tier(table)
-    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} RENAME COLUMN name TO title")
-
-    tiering.tier_all(table)
-
-    assert "the column `name` was renamed to `title`" in last_error(tiering, table)
 
 
 class Killed(LakeFileWriter):

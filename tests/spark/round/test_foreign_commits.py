@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 import pyarrow as pa
 import pytest
-from fluss_tables import add_column
 from source_support import columns
-from spark_support import Tiering, named, served
+from spark_support import Tiering, named
 
 from engine_support import new_path
-from fluss_support import FlussCluster
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg import commit as iceberg_commit
 from fluss_tiering.lake.iceberg.summary import to_summary
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
-from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.retry import RetryingClient
 from fluss_tiering.storage.fluss.lake_offsets_files import read_offsets_file
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
-from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call
-from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from needs import needs
 
 DAYS = columns(id="BIGINT NOT NULL", day="STRING NOT NULL")
 OURS = "fluss-tiering."
-
-
-@pytest.fixture(scope="module")
-@needs("server")
-def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
-    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("foreign"), spark) as tiering:
-        yield tiering
 
 
 def commit_as_flink(tiering: Tiering, table: TableInfo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +85,7 @@ def test_a_snapshot_of_another_service_is_taken_up_with_its_own_offsets(
     result = cluster.tier(table, claim_timeout_s=60)
 
     assert result.stats.rows in {10, 20}, "only what came after it, in each partition"
-    assert verify_table(cluster.client, cluster.spark, table, target=cluster.target).equal
+    assert cluster.equal(table)
     assert len([each for each in cluster.snapshots(table) if f"{OURS}offsets" in each.summary]) == rounds_before + 1
 
 
@@ -145,18 +131,3 @@ def test_an_offsets_file_that_is_none_is_named(tmp_path: Path, content: object, 
     assert raised.value.code is ErrorCode.CORRUPT_DATA
     with pytest.raises(FlussTieringError, match="no offsets file of the table 9"):
         read_offsets_file(RemoteFiles(), 9, f"file://{file}")
-
-
-# D53
-@pytest.mark.fluss_versions("0.9.1")
-def test_fluss_itself_adds_no_column_to_a_table_in_an_iceberg_lake(cluster: Tiering, fluss: FlussClient):
-    table = cluster.table(freshness="1s")
-    write(cluster, table, range(5))
-    cluster.tier(table, claim_timeout_s=60)
-
-    with pytest.raises(FlussTieringError, match="Unsupported table change"):
-        add_column(fluss, fluss.call(table_call(table.path)), "added", "INT")
-
-    write(cluster, table, range(5, 8))
-    cluster.tier(table, claim_timeout_s=60)
-    assert cluster.lake_rows(table) == sorted(named(range(8), "row").items())

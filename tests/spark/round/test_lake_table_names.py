@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
 import pytest
-from spark_support import Tiering, named, served
+from spark_support import Tiering, named
 
 from engine_support import descriptor, new_path
-from fluss_support import FlussCluster
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.audit.clean import clean_table
-from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.maintenance.repair import repair_table
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_table
 from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from needs import needs
 
 
 def make(tiering: Tiering, **names: str) -> TableInfo:
@@ -47,14 +43,14 @@ def test_every_command_uses_the_lake_table_that_the_options_name(tiering: Tierin
     lake = tiering.spark.table(f"{catalog}.{at}")
     assert dict(lake.select("id", "name").collect()) == {**rows, **more}
     assert not tiering.spark.catalog.tableExists(f"{catalog}.{table.path}")
-    assert verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+    assert tiering.equal(table)
     compacted = compact_table(tiering.spark, table, CompactionOptions(min_input_files=2))
     assert compacted.error is None
     assert compacted.rewritten_files > 0
     assert expire_snapshots(tiering.client, tiering.spark, table, older_than=timedelta()).error is None
     assert clean_table(tiering.spark, table, grace=timedelta(days=1), delete=True).error is None
     assert repair_table(tiering.spark, table).error is None
-    assert verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+    assert tiering.equal(table)
     assert [status.path for status in tiering.client.list_tables() if status.path == table.path] == [table.path]
     tiering.spark.sql(f"ALTER TABLE {catalog}.{at} RENAME TO {at}_aside")
     tiering.write(table, named([1], "third"))
@@ -72,7 +68,7 @@ def test_a_lake_table_of_another_table_is_not_taken(tiering: Tiering) -> None:
     (result,) = tiering.tier_all(second)
 
     assert f"it holds the rows of the table with the id {first.table_id}" in result.error
-    assert verify_table(tiering.client, tiering.spark, first, target=tiering.target).equal
+    assert tiering.equal(first)
 
 
 @pytest.mark.parametrize("column", ["name", "other"])
@@ -98,13 +94,6 @@ def test_a_name_that_is_none_is_refused(tiering: Tiering) -> None:
     with pytest.raises(FlussTieringError, match=r"table\.datalake\.table-name is 'a b': expected 1 to 200") as raised:
         make(tiering, table="a b")
     assert raised.value.code is ErrorCode.INVALID_TABLE
-
-
-@pytest.fixture(scope="module")
-@needs("server")
-def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
-    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("lake-tables"), spark) as tiering:
-        yield tiering
 
 
 @pytest.mark.fluss_versions("1.0")
@@ -139,4 +128,4 @@ def test_a_lake_table_that_fluss_takes_over_is_tiered_into(
     assert fluss.call(table_call(path)).info.table_id == table.table_id
     cluster.tier(table, claim_timeout_s=60)
     assert cluster.lake_rows(table) == sorted(named(range(8), "row").items())
-    assert verify_table(cluster.client, cluster.spark, table, target=cluster.target).equal
+    assert cluster.equal(table)

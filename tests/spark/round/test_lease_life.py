@@ -6,25 +6,19 @@ The server, Spark and Iceberg are real. A proxy in front of the server, or a wai
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import grpc
 import pytest
 from held_writer import HeldStage
-from pyspark import TaskContext, cloudpickle
 from spark_support import Tiering, in_background, lake_server, named, replace_stage
 
 from engine_support import ServerProcess
 from fault_proxy import FaultProxy, refused
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
-from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
@@ -333,51 +327,6 @@ def test_a_refused_acquire_fails_the_tables_that_need_a_lease_and_no_other(lake:
     assert status.last_error == failed.error
     assert "the disk is full" in failed.error
     assert lake.snapshots(table) == []
-
-
-class DiesOnFirstAttempt(LakeFileWriter):
-    """A worker that is killed once, after it has read its rows."""
-
-    def __init__(self, writer: LakeFileWriter, started: str, go: str) -> None:
-        self._writer, self._started, self._go = writer, started, go
-
-    def open_piece(self, bucket: int, location: str, attempt: int, *partition: tuple[str, ...]) -> PieceWriter:
-        writer = self._writer.open_piece(bucket, location, attempt, *partition)
-        if TaskContext.get().attemptNumber() == 0:
-            close = writer.close
-
-            def close_and_die():
-                close()
-                Path(self._started).touch()
-                while not Path(self._go).exists():
-                    time.sleep(0.05)
-                os._exit(1)
-
-            writer.close = close_and_die
-        return writer
-
-
-# L13: never released before the round's end, since a retried task reads the same snapshot
-def test_a_task_that_is_tried_again_reads_the_same_leased_snapshot(lake: Tiering, tmp_path, monkeypatch):
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    started, go = tmp_path / "started", tmp_path / "go"
-    file_writer = IcebergTable.file_writer
-    monkeypatch.setattr(
-        IcebergTable, "file_writer", lambda table: DiesOnFirstAttempt(file_writer(table), str(started), str(go))
-    )
-    table = written(lake)
-    tiered = in_background(lake, table)
-    wait_until(started.exists)
-    (lease,) = lake.client.list_leases(lake.rounds(table)[0].lease_id)
-    replace_snapshots(lake, table)
-
-    assert exists(lake, lease.snapshots)
-    go.touch()
-    (result,) = tiered.result(120)
-
-    assert result.error is None
-    assert lake.lake_rows(table) == sorted(FIRST.items())
-    assert len(lake.files_on_disk(table)) == 2
 
 
 # L11, L17, Fluss #3681: the server is killed in mid-round and away for longer than gRPC's own retries last

@@ -17,12 +17,9 @@ from urllib.parse import urlparse
 
 import pytest
 from driver_support import commit_count
-from pyspark import TaskContext, cloudpickle
 from spark_support import Tiering, driver_environment, named
 
 import judges
-from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
 from standalone_support import python_without_engine, standalone_cluster
@@ -86,40 +83,6 @@ class Tables:
             self._tiering.tier(table)
         self.tiered()
         self.check(commits)
-
-
-class DiesInMidWrite(LakeFileWriter):
-    """A worker that is killed after the first half of its first rows, once."""
-
-    def __init__(self, writer: LakeFileWriter) -> None:
-        self._writer = writer
-
-    def open_piece(self, bucket: int, location: str, attempt: int, *partition: tuple[str, ...]) -> PieceWriter:
-        writer = self._writer.open_piece(bucket, location, attempt, *partition)
-        if TaskContext.get().attemptNumber() == 0:
-            write = writer.write
-
-            def write_half_and_die(rows, offsets, timestamps) -> None:
-                half = rows.num_rows // 2
-                write(rows.slice(0, half), offsets[:half], timestamps[:half])
-                os.kill(os.getpid(), signal.SIGKILL)
-
-            writer.write = write_half_and_die
-        return writer
-
-
-# D17: S10, S7
-def test_a_worker_killed_in_mid_write_once_costs_and_doubles_no_row(tiering: Tiering, monkeypatch):
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    tables = Tables(tiering)
-    file_writer = IcebergTable.file_writer
-    with monkeypatch.context() as patched:
-        patched.setattr(IcebergTable, "file_writer", lambda table: DiesInMidWrite(file_writer(table)))
-        for table in tables.every:
-            tiering.tier(table)
-    tables.tiered()
-    tables.check(commits=2)
-    tables.check_next_round(commits=3)
 
 
 LOST = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from refusals import refused
-from spark_support import Tiering, command, served
+from spark_support import Tiering, command
 
 from engine_support import new_path
 from fluss_java_client import FlussJavaClient, JavaClientError
-from fluss_support import FlussCluster
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableInfo, WriteKind
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.audit.verify import verify_table
-from needs import needs
 
 Row = list[Any]
 Rows = dict[int, Row]
@@ -198,13 +196,6 @@ def history(engine: Engine, seed: int, writes: int) -> list[Write]:
     return made
 
 
-@pytest.fixture(scope="module")
-@needs("server")
-def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
-    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("merge-engines"), spark) as tiering:
-        yield tiering
-
-
 def made(
     cluster: Tiering, java_client: FlussJavaClient, engine: Engine, *, buckets: int = 2, **options: Any
 ) -> TableInfo:
@@ -301,7 +292,7 @@ def test_a_round_of_writes_that_changed_nothing_moves_the_offsets(
     assert result.state is TieringState.TIERED
     assert cluster.client.lake_snapshot(table.path).log_end_offsets == ends
     assert in_lake(cluster, table, ENGINES["first_row"]) == {key: [key, "first", None, 1] for key in range(5)}
-    assert verify_table(cluster.client, cluster.spark, table, target=cluster.target).equal
+    assert cluster.equal(table)
 
 
 NUMBERED = Engine({"id": "BIGINT NOT NULL", "number": "BIGINT", "name": "STRING", "amount": "INT"}, updated)
@@ -337,7 +328,7 @@ def test_the_lake_has_the_numbers_that_fluss_gave(cluster: Tiering, java_client:
             assert replayed(java_client, table) == expected
             cluster.tier(table)
             assert in_lake(cluster, table, NUMBERED) == expected
-            assert verify_table(cluster.client, cluster.spark, table, target=cluster.target).equal
+            assert cluster.equal(table)
 
 
 def test_what_fluss_refuses_is_refused_by_name(cluster: Tiering, java_client: FlussJavaClient) -> None:
@@ -353,17 +344,6 @@ def test_what_fluss_refuses_is_refused_by_name(cluster: Tiering, java_client: Fl
     # Fluss deletes no such row: it takes away what is not numbered.
     java_client.delete(table.path, [[1, None, None, None]], columns=["id", "name", "amount"])
     assert replayed(java_client, table) == {1: [1, 1, None, None]}
-
-
-@pytest.mark.parametrize("column", ["number", "name"])
-def test_partial_updates_need_columns_that_may_be_null(
-    cluster: Tiering, java_client: FlussJavaClient, column: str
-) -> None:
-    """Fluss 1.0.0's own client sends numbered columns that are NOT NULL, which the servers here refuse."""
-    columns = {**NUMBERED.columns, column: f"{NUMBERED.columns[column]} NOT NULL"}
-    table = made(cluster, java_client, replace(NUMBERED, columns=columns), auto_increment="number")
-    with refused(ErrorCode.INVALID_REQUEST, "INVALID_TARGET_COLUMN", f"column {column} is NOT NULL"):
-        put(cluster, table, WriteKind.UPSERT, id=[1], name=["a"], amount=[1])
 
 
 def test_the_command_says_what_a_repeat_does(
@@ -388,22 +368,3 @@ def test_the_command_says_what_a_repeat_does(
     assert run("tables", "describe", str(numbers.path), "--json", "--server", cluster.target) == 0
     (described,) = json.loads(capsys.readouterr().out.partition("\n")[2])
     assert described["auto_increment_columns"] == ["number"]
-
-
-@pytest.mark.parametrize("name", ["first_row", "versioned"])
-def test_partial_updates_that_an_engine_does_not_have(
-    cluster: Tiering, java_client: FlussJavaClient, name: str
-) -> None:
-    """This is why the histories of these engines have none."""
-    table = made(cluster, java_client, ENGINES[name])
-    with pytest.raises(JavaClientError, match=r"(?i)partial update"):
-        java_client.upsert(table.path, [[1, "a", 1, None]], columns=["id", "name", "version"])
-
-
-def test_deletes_that_a_table_forbids_are_refused(cluster: Tiering, java_client: FlussJavaClient) -> None:
-    engine = replace(ENGINES["versioned"], options={**ENGINES["versioned"].options, "table.delete.behavior": "disable"})
-    table = made(cluster, java_client, engine)
-    put(cluster, table, WriteKind.UPSERT, id=[1], name=["a"], version=[1], amount=[1])
-    with refused(ErrorCode.INVALID_REQUEST, "DELETION_DISABLED_EXCEPTION"):
-        put(cluster, table, WriteKind.DELETE, id=[1])
-    assert replayed(java_client, table) == {1: [1, "a", 1, 1]}

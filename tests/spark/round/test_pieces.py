@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -36,8 +35,6 @@ COLUMNS = (
 SYSTEM = (("__bucket", "INT"), ("__offset", "BIGINT"), ("__timestamp", "TIMESTAMP_LTZ(6)"))
 NOON_MS = 1_700_000_000_000
 MINUTE_MS = 60_000
-BEFORE_1970_MS = -1
-"""What readers of Fluss's lake tables expect of a row that comes from a snapshot, and so has no time of its own."""
 
 Row = tuple[int, str | None]
 
@@ -95,27 +92,6 @@ def only(job: StageJob) -> PieceResult:
     return result
 
 
-def test_rows_of_a_log_keep_their_offsets_and_times(storage: EmbeddedStorage, clock: VirtualClock, tmp_path: Path):
-    table = make(storage, key=False)
-    write(storage, WriteKind.APPEND, [(1, "a"), (2, None), (3, "c")])
-    clock.advance(MINUTE_MS)
-    write(storage, WriteKind.APPEND, [(4, "d"), (5, "e")])
-    bucket = bucket_of(storage)
-
-    result = only(job_of(storage, table, tmp_path, LogPiece(bucket, 1, 4, partition_values=("mon",))))
-
-    assert stamped(read(result.files)) == [
-        (2, None, 1, NOON_MS),
-        (3, "c", 2, NOON_MS),
-        (4, "d", 3, NOON_MS + MINUTE_MS),
-    ]
-    assert result.rows == 3
-    assert [(file.content, file.bucket, file.partition_values) for file in result.files] == [
-        (FileContent.DATA, bucket.bucket, ("mon",))
-    ]
-    assert {row["__bucket"] for row in read(result.files)} == {bucket.bucket}
-
-
 # Each key has one change in the piece: an equality delete of Iceberg leaves rows of its own commit alone.
 def test_of_many_changes_of_a_key_the_last_is_written(storage: EmbeddedStorage, clock: VirtualClock, tmp_path: Path):
     table = make(storage, key=True)
@@ -138,35 +114,6 @@ def test_of_many_changes_of_a_key_the_last_is_written(storage: EmbeddedStorage, 
     assert sorted(row["id"] for row in deleted) == [1, 2, 3, 4]
     assert [set(row) for row in deleted] == [{"day", "id"}] * 4
     assert result.rows == 6, "an update counts once"
-
-
-def test_changes_of_a_bucket_that_is_new_to_the_lake_need_no_deletes(storage: EmbeddedStorage, tmp_path: Path):
-    table = make(storage, key=True)
-    write(storage, WriteKind.UPSERT, [(1, "a"), (2, "b")])
-    piece = LogPiece(bucket_of(storage), 0, 2, partition_values=("mon",))
-
-    result = only(job_of(storage, table, tmp_path, piece))
-
-    assert [row[:3] for row in stamped(read(result.files))] == [(1, "a", 0), (2, "b", 1)]
-    assert {file.content for file in result.files} == {FileContent.DATA}
-
-
-@pytest.mark.parametrize("replaces", [True, False])
-def test_rows_of_a_snapshot_have_no_offset_and_no_time(storage: EmbeddedStorage, tmp_path: Path, replaces: bool):
-    table = make(storage, key=True)
-    write(storage, WriteKind.UPSERT, [(number, f"name {number}") for number in range(10)])
-    storage.take_kv_snapshots(PATH)
-    (info,) = storage.buckets(PATH)
-    assert info.latest_kv_snapshot is not None
-    whole = SnapshotPiece(info.latest_kv_snapshot, partition_values=("mon",), deletes=replaces)
-
-    result = only(job_of(storage, table, tmp_path, whole))
-
-    expected = [(number, f"name {number}", -1, BEFORE_1970_MS) for number in range(10)]
-    assert sorted(stamped(read(result.files))) == expected
-    assert result.rows == 10
-    deleted = sorted(row["id"] for row in read(result.files, FileContent.EQUALITY_DELETES))
-    assert deleted == (list(range(10)) if replaces else [])
 
 
 def test_the_parts_of_a_snapshot_have_each_row_once(storage: EmbeddedStorage, tmp_path: Path):
@@ -225,19 +172,6 @@ def test_a_piece_that_cannot_be_read_to_its_end_leaves_no_files(storage: Embedde
     assert not [path for path in tmp_path.glob("lake/**/*") if path.is_file()]
 
 
-def test_changes_that_do_not_fit_into_the_buffer_are_spread_over_the_disk(
-    storage: EmbeddedStorage, tmp_path: Path, monkeypatch
-):
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "missing"))
-    table = make(storage, key=True)
-    write(storage, WriteKind.UPSERT, [(number, "n") for number in range(500)])
-    piece = LogPiece(bucket_of(storage), 0, 500, partition_values=("mon",))
-
-    assert only(job_of(storage, table, tmp_path, piece)).rows == 500
-    with pytest.raises(FlussTieringError, match="could not make a temporary folder"):
-        only(job_of(storage, table, tmp_path, piece, buffer_bytes=1000))
-
-
 def test_an_interrupted_worker_removes_what_it_has_written(storage: EmbeddedStorage, tmp_path: Path, monkeypatch):
     table = make(storage, key=False)
     write(storage, WriteKind.APPEND, [(1, "a"), (2, "b")])
@@ -254,44 +188,12 @@ def test_an_interrupted_worker_removes_what_it_has_written(storage: EmbeddedStor
     assert not [path for path in tmp_path.glob("lake/**/*") if path.is_file()]
 
 
-def test_the_peak_memory_of_the_worker_is_told_in_bytes(storage: EmbeddedStorage, tmp_path: Path):
-    table = make(storage, key=False)
-    write(storage, WriteKind.APPEND, [(1, "a")])
-    result = only(job_of(storage, table, tmp_path, LogPiece(bucket_of(storage), 0, 1, partition_values=("mon",))))
-
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    peak = int(line.split()[1]) * 1024
-    assert 0.9 * peak < result.peak_bytes < 1.1 * peak
-
-
 @pytest.mark.parametrize(("platform", "expected"), [("linux", 3 << 20), ("darwin", 3 << 10)])
 def test_the_unit_of_the_peak_memory_is_that_of_the_platform(monkeypatch, platform: str, expected: int):
     used = SimpleNamespace(ru_maxrss=3 << 10)
     monkeypatch.setattr(pieces, "sys", SimpleNamespace(platform=platform))
     monkeypatch.setattr(pieces, "resource", SimpleNamespace(RUSAGE_SELF="self", getrusage={"self": used}.get))
     assert pieces.peak_bytes() == expected
-
-
-@pytest.mark.parametrize("key", [True, False])
-def test_the_seconds_of_the_stages_add_up_to_the_time_of_the_piece(
-    storage: EmbeddedStorage, tmp_path: Path, monkeypatch, key: bool
-):
-    table = make(storage, key=key)
-    for _ in range(3):
-        write(storage, WriteKind.UPSERT if key else WriteKind.APPEND, [(1, "a"), (2, "b")])
-    (end,) = (info.log_end_offset for info in storage.buckets(PATH))
-    job = job_of(storage, table, tmp_path, LogPiece(bucket_of(storage), 0, end, partition_values=("mon",)))
-    began = time.perf_counter()
-
-    seconds = only(job).seconds
-
-    elapsed = time.perf_counter() - began
-    stages = {"read": seconds.read, "decode": seconds.decode, "encode": seconds.encode, "reduce": seconds.reduce}
-    assert min(stages.values()) >= 0, stages
-    assert (seconds.reduce > 0) is key, "only changes of a primary-key table are reduced"
-    assert min(seconds.read, seconds.decode, seconds.encode) > 0
-    # No stage includes another: their sum is what a worker was busy, and never more than that.
-    assert sum(stages.values()) <= elapsed
 
 
 class Ticking:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
-import shutil
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 import pytest
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from spark_support import Tiering, command, named
+from spark_support import Tiering, command, data_folder, named
 
 import judges
 from fluss_tiering.lake.iceberg import commit
@@ -27,11 +21,6 @@ BY_POSITION = {"table.datalake.enabled": "true", "table.datalake.delete-files": 
 FORMATS = pytest.mark.parametrize("version", [2, 3], ids=["position delete files", "deletion vectors"])
 
 
-def folder_of(table: TableInfo) -> Path:
-    warehouse = urlparse(table.lake_catalog_properties["warehouse"]).path
-    return Path(warehouse, *str(table.path).split("."))
-
-
 def contents(tiering: Tiering, table: TableInfo) -> set[int]:
     """Return the contents of live files as Iceberg numbers them: 0 data, 1 position deletes, 2 equality deletes."""
     return {row.content for row in tiering.spark.sql(f"SELECT content FROM {tiering.name(table)}.files").collect()}
@@ -39,7 +28,7 @@ def contents(tiering: Tiering, table: TableInfo) -> set[int]:
 
 def assert_equal(tiering: Tiering, table: TableInfo, expected: dict[int, str], version: int) -> None:
     rows = sorted(expected.items())
-    metadata = judges.newest_metadata(folder_of(table))
+    metadata = judges.newest_metadata(data_folder(table).parent)
     assert tiering.lake_rows(table) == rows
     readers = [judges.DUCKDB, judges.PYICEBERG, *([judges.CLICKHOUSE] if version == 2 else [])]
     for judge in readers:
@@ -132,81 +121,6 @@ def test_every_engine_reads_data_files_with_several_large_delete_files(
     assert_equal(tiering, table, expected, 2)
 
 
-def index_files(table: TableInfo) -> list[Path]:
-    return [path for path in (folder_of(table) / "_key_index").rglob("*") if path.is_file()]
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.long
-@FORMATS
-@pytest.mark.parametrize(
-    "harm", [Path.unlink, truncate, flip, lambda path: path.write_bytes(b"")], ids=["gone", "cut", "flipped", "empty"]
-)
-def test_a_harmed_index_is_made_again(tiering: Tiering, version: int, harm: Callable[[Path], object]) -> None:
-    table, expected = tiered(tiering, version)
-    assert index_files(table)
-    for path in index_files(table):
-        harm(path)
-    change(tiering, table, expected, "after")
-
-    tiering.tier(table)
-
-    assert contents(tiering, table) == {0, 1}
-    assert_equal(tiering, table, expected, version)
-    change(tiering, table, expected, "again")
-    tiering.tier(table)
-    assert_equal(tiering, table, expected, version)
-
-
-@pytest.mark.long
-@FORMATS
-def test_a_round_whose_index_cannot_be_written_deletes_by_position_all_the_same(
-    tiering: Tiering, version: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    table, expected = tiered(tiering, version)
-    folder = folder_of(table) / "_key_index"
-    shutil.rmtree(folder)
-    folder.write_text("no folder")
-    for name in ("first", "second"):
-        change(tiering, table, expected, name)
-        tiering.tier(table)
-        assert contents(tiering, table) == {0, 1}
-        assert_equal(tiering, table, expected, version)
-    told = [each.message for each in caplog.records if each.levelname == "WARNING"]
-    assert [f"{folder} is no folder" in each and "remove or rename this file" in each for each in told] == [True]
-
-
-@pytest.mark.long
-def test_pieces_whose_keys_cannot_be_noted_fail_the_round_and_say_so(
-    tiering: Tiering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pieces of one bucket meet in the folder of the index. No row is in the lake until it can be written again."""
-    table, expected = tiered(tiering, 2)
-    before = sorted(expected.items())
-    folder = folder_of(table) / "_key_index"
-    shutil.rmtree(folder)
-    folder.write_text("no folder")
-    monkeypatch.setattr(application, "PlanLimits", lambda **given: PlanLimits(**given, change_piece_bytes=1))
-    for step in range(3):
-        change(tiering, table, expected, f"piece {step}")
-    (result,) = tiering.tier_all(table)
-    assert result.error is not None
-    assert str(folder) in result.error, result.error
-    assert tiering.lake_rows(table) == before
-    folder.unlink()
-    tiering.tier(table)
-    assert_equal(tiering, table, expected, 2)
-
-
 @pytest.mark.long
 @FORMATS
 def test_a_delete_file_that_is_gone_fails_the_round_and_is_named(tiering: Tiering, version: int) -> None:
@@ -227,17 +141,6 @@ def test_a_delete_file_that_is_gone_fails_the_round_and_is_named(tiering: Tierin
 def delete_files(tiering: Tiering, table: TableInfo) -> list[str]:
     rows = tiering.spark.sql(f"SELECT DISTINCT file_path FROM {tiering.name(table)}.delete_files").collect()
     return [row.file_path for row in rows]
-
-
-@pytest.mark.long
-@FORMATS
-def test_rounds_go_on_after_a_compaction(tiering: Tiering, version: int) -> None:
-    table, expected = tiered(tiering, version, rounds=3)
-    for name in ("first", "second"):
-        compact(tiering, table)
-        change(tiering, table, expected, name)
-        tiering.tier(table)
-        assert_equal(tiering, table, expected, version)
 
 
 def compact(tiering: Tiering, table: TableInfo) -> None:
@@ -285,55 +188,6 @@ def test_rounds_land_whenever_somebody_rewrites_all_files_meanwhile(
     assert len(stages) == 2 + 1 + 3
 
 
-# E3
-@pytest.mark.long
-@FORMATS
-def test_ten_rounds_beside_a_rewrite_of_all_files_each_second(tiering: Tiering, version: int) -> None:
-    table, expected = tiered(tiering, version)
-    over, rewrites = threading.Event(), threading.Semaphore(0)
-
-    def rewrite() -> None:
-        while not over.wait(1):
-            # It loses against rounds now and then.
-            with contextlib.suppress(Py4JJavaError, PySparkException):
-                compact(tiering, table)
-                rewrites.release()
-
-    thread = threading.Thread(target=rewrite)
-    thread.start()
-    try:
-        results = []
-        for step in range(10):
-            change(tiering, table, expected, f"step {step}")
-            assert rewrites.acquire(timeout=120)
-            results += tiering.tier_all(table)
-            assert_no_failure(tiering, table)
-    finally:
-        over.set()
-        thread.join()
-    errors = [result.error for result in results if result.error is not None]
-    assert len(errors) <= 1, errors
-    tiering.tier(table)
-    assert_equal(tiering, table, expected, version)
-
-
-@pytest.mark.long
-@FORMATS
-def test_a_renamed_key_column_is_found_by_its_id(tiering: Tiering, version: int) -> None:
-    table, expected = tiered(tiering, version)
-    shutil.rmtree(folder_of(table) / "_key_index")
-    written = {path.name for path in folder_of(table).rglob("data/**/*.parquet")}
-    # Spark writes the file anew, and names the columns as the lake table does by then.
-    name = tiering.name(table)
-    tiering.spark.sql(f"ALTER TABLE {name} RENAME COLUMN name TO other")
-    compact(tiering, table)
-    tiering.spark.sql(f"ALTER TABLE {name} RENAME COLUMN other TO name")
-    assert {path.name for path in folder_of(table).rglob("data/**/*.parquet")} != written
-    change(tiering, table, expected, "renamed")
-    tiering.tier(table)
-    assert_equal(tiering, table, expected, version)
-
-
 def snapshots(tiering: Tiering, table: TableInfo) -> int:
     return tiering.spark.sql(f"SELECT 1 FROM {tiering.name(table)}.snapshots").count()
 
@@ -377,57 +231,3 @@ def test_rows_are_deleted_in_more_new_files_than_a_row_delta_takes(
     monkeypatch.setattr(application, "PlanLimits", lambda **given: PlanLimits(**given, change_piece_bytes=1))
     tiering.tier(table)
     assert_equal(tiering, table, expected, version)
-
-
-@pytest.mark.long
-@FORMATS
-def test_the_first_round_of_a_table_with_a_snapshot_and_a_log(
-    tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The pieces of the log delete rows of the KV snapshot, which no lake snapshot has yet."""
-    table = tiering.table(properties=BY_POSITION)
-    expected = named(range(2000), "first")
-    tiering.write(table, expected)
-    tiering.client.take_kv_snapshots([table.path])
-    for step in range(3):
-        change(tiering, table, expected, f"log {step}")
-    limits = {"append_piece_bytes": 1, "change_piece_bytes": 1}
-    monkeypatch.setattr(application, "PlanLimits", lambda **given: PlanLimits(**(given | limits)))
-    tiering.tier(table)
-    monkeypatch.undo()
-    assert snapshots(tiering, table) == 1
-    assert contents(tiering, table) == {0, 1}
-    assert_equal(tiering, table, expected, 2)
-    as_version(tiering, table, version)
-    change(tiering, table, expected, "after")
-    tiering.tier(table)
-    assert_equal(tiering, table, expected, version)
-
-
-@pytest.mark.long
-def test_the_way_of_deleting_can_be_altered(tiering: Tiering) -> None:
-    table, expected = tiered(tiering, 2)
-    for way, found in (("equality", {0, 1, 2}), ("position", {0, 1, 2})):
-        tiering.client.alter_table(table.path, set_properties={"table.datalake.delete-files": way})
-        for step in range(2):
-            change(tiering, table, expected, f"{way} {step}")
-            tiering.tier(table)
-            assert tiering.lake_rows(table) == sorted(expected.items())
-        assert contents(tiering, table) == found
-
-
-@pytest.mark.long
-@FORMATS
-def test_commands_for_maintenance_keep_every_row(
-    tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table, expected = tiered(tiering, version, rounds=4)
-    run = command(tiering, monkeypatch)
-    for name in ("compact", "clean", "verify"):
-        assert run(name, str(table.path), "--server", tiering.target) == 0
-        assert_equal(tiering, table, expected, version)
-    assert index_files(table)
-    change(tiering, table, expected, "after")
-    tiering.tier(table)
-    assert_equal(tiering, table, expected, version)
-    assert run("verify", str(table.path), "--server", tiering.target) == 0

@@ -60,16 +60,6 @@ def test_a_bar_leaves_the_error_to_the_list(capsys, monkeypatch):  # D30
     assert not shown.out, "results go to standard output, bars do not"
 
 
-@pytest.mark.parametrize("width", [60, 160])
-def test_a_note_is_one_line_above_the_bars(width):
-    terminal = Console(file=StringIO(), force_terminal=True, width=width, color_system=None)
-    with TerminalProgress(NO_SPARK, terminal) as progress:
-        progress.step(PATH, "planning")
-        progress.note(PATH, "maintained in 1.0 s: replaced 7 data files of 1,024 bytes by 1 [sic] :x:")
-    shown = cast("StringIO", terminal.file).getvalue()
-    assert f"{PATH}: maintained in 1.0 s: replaced 7 data files of 1,024 bytes by 1 [sic] :x:\n" in shown
-
-
 NOTHING_NEW = TableResult(PATH, TieringState.TIERED, 0.44)
 PART = replace(result(TieringState.TIERED), complete=False)
 FAILED = result(TieringState.FAILED, "no space left on the device")
@@ -219,17 +209,3 @@ def test_a_bar_grows_as_tasks_end(shown):  # E36
     assert shown().count(TABLE) == 1, "a table has one bar"
     assert "None" not in shown()
     assert "Tiered: 1,000,000 rows in 128 files, more is due" in shown()
-
-
-def test_a_bar_of_a_failed_round_is_not_filled(shown):
-    tracker = Tracker()
-    tracker.ended = {11: 3, 12: 0}
-    with TerminalProgress(cast("Any", SimpleNamespace(statusTracker=lambda: tracker))) as progress:
-        progress.stage(PATH, "fluss-tiering-1-7", 12, PIECES)
-        wait_until(lambda: " 3/12" in shown())
-        progress.done(FAILED)
-        progress.done(replace(NOTHING_NEW, path=TablePath("db", "other")))
-    assert " 3/12" in shown()
-    assert "Failed" in shown()
-    assert "1/1" in shown()
-    assert "Tiered, nothing new" in shown()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import StringIO
 
 from rich.console import Console
-from spark_support import BY_KEY, Tiering, named
+from spark_support import Tiering, named
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg import summary
@@ -13,7 +13,6 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
-from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import TerminalProgress
 
 
@@ -70,26 +69,6 @@ def test_a_first_round_takes_the_snapshot_and_the_log_behind_it_in_one_commit(ti
     expected.update({**named(range(10, 16), "second"), 12: "back again"})
     del expected[1], expected[24]
     assert tiering.lake_rows(table) == sorted(expected.items())
-
-
-def test_a_round_that_is_cut_into_many_pieces_is_the_same(tiering: Tiering, monkeypatch):
-    monkeypatch.setattr(
-        application, "PlanLimits", lambda **given: PlanLimits(**given, append_piece_bytes=1, change_piece_bytes=200)
-    )
-    table = tiering.table(properties=BY_KEY)
-    tiering.write(table, named(range(4), "first"))
-    tiering.tier(table)
-    expected = named(range(4), "first")
-    for step in range(6):
-        tiering.write(table, named(range(step, step + 4), f"step {step}"))
-        expected.update(named(range(step, step + 4), f"step {step}"))
-    tiering.delete(table, [8])
-    del expected[8]
-
-    tiering.tier(table)
-
-    assert tiering.lake_rows(table) == sorted(expected.items())
-    assert len(tiering.snapshots(table)) > 3
 
 
 # D49: the offsets of many buckets lie in a file of the lake

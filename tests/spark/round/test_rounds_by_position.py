@@ -85,22 +85,6 @@ def test_the_deletes_of_a_place_with_several_pieces_are_written_after_them(appli
     assert application.rows(table) == sorted((named(range(20), "first") | {1: "version 3"}).items())
 
 
-@pytest.mark.slow
-def test_the_second_stage_has_no_more_tasks_than_cores_or_places(application: Application):
-    table = by_position(application, num_buckets=5)
-    application.write(table, named(range(60), "first"))
-    application.tier(table)
-    for step in range(4):
-        application.write(table, named(range(60), f"step {step}"))
-    application.tier(table, limits=SMALL_PIECES)
-    ((job, _),) = application.jobs
-    ((deletes, _),) = application.delete_jobs
-    assert len(deletes.work) == 5
-    assert deletes.tasks == 3
-    assert application.told.stages[0][1] == job.tasks + 3
-    assert application.rows(table) == sorted(named(range(60), "step 3").items())
-
-
 def test_a_place_that_is_alone_needs_no_second_stage(application: Application):
     table = by_position(application, num_buckets=3)
     for step in range(2):

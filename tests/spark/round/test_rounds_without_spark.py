@@ -347,8 +347,9 @@ def test_a_round_stops_at_its_bytes_and_the_rest_is_due_at_once(application: App
     assert application.rows(table) == sorted(named(range(80), "row").items())
 
 
+# S26
 def test_a_round_stops_when_its_time_is_over_and_the_next_one_goes_on(application: Application):
-    table = application.table(key=False)
+    table = application.table(key=False, freshness="1d")
     for start in range(0, 40, 10):
         application.write(table, named(range(start, start + 10), "row"))
     limits = PlanLimits(append_piece_bytes=1, wave_bytes=1)
@@ -364,6 +365,9 @@ def test_a_round_stops_when_its_time_is_over_and_the_next_one_goes_on(applicatio
     known = application.client.lake_snapshot(table.path)
     assert known is not None
     assert list(known.log_end_offsets.values()) == [len(read)]
+    (status,) = application.client.list_tiering_statuses(table.path)
+    assert status.state is TieringState.PENDING, "the rest is due at once"
+    assert application.client.list_tiering_rounds(table.path)[0].force_finished
     application.on_stage = lambda job, guard: None
     assert application.tier(table, limits=limits).complete
     assert application.rows(table) == sorted(named(range(40), "row").items())

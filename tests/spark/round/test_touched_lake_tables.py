@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 import pytest
 from py4j.java_gateway import JavaObject
-from spark_support import Tiering, named, served
+from spark_support import Tiering, named
 
-from fluss_support import FlussCluster
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.spark.audit.verify import verify_table
-from needs import needs
 
 
 def tiered(tiering: Tiering, *, primary_key: bool = True, rounds: int = 2) -> TableInfo:
@@ -40,7 +37,7 @@ def refused(tiering: Tiering, table: TableInfo) -> str:
 def goes_on(tiering: Tiering, table: TableInfo) -> None:
     tiering.write(table, named([101], "last"))
     tiering.tier(table)
-    assert verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+    assert tiering.equal(table)
 
 
 def refs_of(tiering: Tiering, table: TableInfo) -> JavaObject:
@@ -198,20 +195,6 @@ def test_a_rollback_while_a_round_writes_is_told_with_what_to_do(
     goes_on(tiering, table)
 
 
-def test_a_round_by_position_whose_table_gets_format_version_3_reads_again_and_commits(
-    tiering: Tiering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = tiered(tiering)
-    upgrade = f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('format-version' = '3')"
-    before_the_next_commit(monkeypatch, lambda: tiering.spark.sql(upgrade))
-    tiering.write(table, named([1, 2, 100], "later"))
-    tiering.tier(table)
-    assert "file_format='PUFFIN'" in str(
-        tiering.spark.sql(f"SELECT file_format FROM {tiering.name(table)}.delete_files").collect()
-    )
-    goes_on(tiering, table)
-
-
 # D45
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("primary_key", [True, False])
@@ -257,27 +240,6 @@ def test_branches_and_tags_are_left_alone(tiering: Tiering):
     tiering.write(table, named([102], "last"))
     tiering.tier(table)
     assert {row.id for row in tiering.lake(table)} == {0, 2, 3, 4, 5, 101, 102}
-
-
-@pytest.fixture(scope="module")
-@needs("server")
-def cluster(fluss_cluster: FlussCluster, spark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiering]:
-    with served(fluss_cluster.bootstrap, tmp_path_factory.mktemp("touched"), spark) as tiering:
-        yield tiering
-
-
-# D45
-def test_a_dropped_lake_table_of_a_cluster_is_not_replaced(cluster: Tiering):
-    table = cluster.table(freshness="1s")
-    cluster.write(table, named(range(5), "row"))
-    cluster.tier(table, claim_timeout_s=60)
-    cluster.spark.sql(f"DROP TABLE {cluster.name(table)}")
-    cluster.write(table, named([5], "row"))
-
-    (result,) = cluster.tier_all(table, claim_timeout_s=60)
-
-    assert "was renamed or dropped" in result.error
-    assert not is_there(cluster, cluster.name(table))
 
 
 def newest_manifest_list(tiering: Tiering, table: TableInfo) -> Path:

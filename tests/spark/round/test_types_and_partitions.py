@@ -17,7 +17,6 @@ from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
-from fluss_tiering.spark.audit.verify import verify_table
 
 OPTIONS = {"table.datalake.enabled": "true", "table.datalake.freshness": "3min"}
 
@@ -62,10 +61,6 @@ def lake_rows(tiering: Tiering, table: TableInfo) -> list[dict[str, Any]]:
     return [{name: in_utc(row[name]) for name in names} for row in tiering.lake(table)]
 
 
-def equal(tiering: Tiering, table: TableInfo) -> bool:
-    return verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
-
-
 def test_every_type_reaches_the_lake_from_a_log_a_snapshot_and_changes(tiering: Tiering):
     columns, rows = columns_of(VALUES), rows_of(VALUES)
     log = make(tiering, "log", columns)
@@ -81,8 +76,8 @@ def test_every_type_reaches_the_lake_from_a_log_a_snapshot_and_changes(tiering: 
 
     assert lake_rows(tiering, log) == rows
     assert lake_rows(tiering, keyed) == [{**rows[2], "id": 0}, rows[2]]
-    assert equal(tiering, log)
-    assert equal(tiering, keyed)
+    assert tiering.equal(log)
+    assert tiering.equal(keyed)
 
 
 def test_times_reach_the_lake_and_spark(tiering: Tiering):
@@ -96,7 +91,7 @@ def test_times_reach_the_lake_and_spark(tiering: Tiering):
     assert read.to_pylist() == rows
     # Spark reads no times from Iceberg.
     with pytest.raises(FlussTieringError, match=r"'n0' of type TIME\(0\)") as caught:
-        equal(tiering, log)
+        tiering.equal(log)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
     source = tiering.spark.read.format("fluss").option("server", tiering.target).option("table", str(log.path)).load()
     assert source.orderBy("id").toArrow().to_pylist() == rows
@@ -123,39 +118,9 @@ def test_nested_types_reach_the_lake_and_spark(tiering: Tiering):
     left = [{**rows[2], "id": 0}, rows[2]]
     assert plain_rows(tiering.lake(keyed), columns) == left
     for table, expected in ((log, rows), (keyed, left)):
-        assert equal(tiering, table)
+        assert tiering.equal(table)
         reader = tiering.spark.read.format("fluss").option("server", tiering.target)
         assert plain_rows(reader.option("table", str(table.path)).load().orderBy("id").collect(), columns) == expected
-
-
-DEEP = "ROW<x INT NOT NULL, y ROW<s STRING NOT NULL, l ARRAY<ROW<b BYTES NOT NULL>> NOT NULL> NOT NULL>"
-WITH_NOT_NULL: dict[str, Any] = {
-    DEEP: {"x": 1, "y": {"s": "a", "l": [{"b": b"b"}, None]}},
-    f"ARRAY<{DEEP}>": [{"x": 1, "y": {"s": "a", "l": []}}, None],
-    f"MAP<INT, {DEEP}>": [(1, {"x": 1, "y": {"s": "a", "l": []}}), (2, None)],
-}
-
-
-def test_null_rows_with_fields_that_are_not_null_are_tiered(tiering: Tiering):  # D42
-    kinds = [Column(f"c{number}", DataType.parse(kind)) for number, kind in enumerate(WITH_NOT_NULL)]
-    columns = (Column("id", DataType.parse("INT NOT NULL")), *kinds)
-    full = {f"c{number}": value for number, value in enumerate(WITH_NOT_NULL.values())}
-    nothing = dict.fromkeys(full)
-    log = make(tiering, "null_rows", columns, num_buckets=1)
-    keyed = make(tiering, "null_rows_keyed", columns, primary_key=("id",), num_buckets=1)
-    rows = [{"id": 1, **full}, {"id": 2, **nothing}, {"id": 3, **full}]
-    for table in (log, keyed):
-        write(tiering, table, rows)
-    tiering.client.take_kv_snapshots([keyed.path])
-    assert [result.error for result in tiering.tier_all(log, keyed)] == [None, None]
-    changed = [{"id": 1, **nothing}, {"id": 2, **full}, {"id": 4, **nothing}]
-    write(tiering, keyed, changed)
-    tiering.tier(keyed)
-
-    assert plain_rows(tiering.lake(log), columns) == rows
-    assert plain_rows(tiering.lake(keyed), columns) == [*changed[:2], rows[2], changed[2]]
-    assert equal(tiering, log)
-    assert equal(tiering, keyed)
 
 
 PARTITIONED = tuple(
@@ -194,7 +159,7 @@ def test_a_partitioned_log_table_is_tiered_as_partitions_come_and_go(tiering: Ti
     assert partitions(tiering, table) == {("mon", "eu", 0), ("mon", "us", 0), ("tue", "eu", 0)}
     (last,) = tiering.client.list_tiering_rounds(table.path, limit=1)
     assert last.stats.partitions == ("mon$eu", "mon$us", "tue$eu")
-    assert equal(tiering, table)
+    assert tiering.equal(table)
 
     partition_ids = {bucket.partition_id for bucket in offsets_in_summary(tiering, table)}
     tiering.client.drop_partition(table.path, ["mon", "eu"])
@@ -209,7 +174,7 @@ def test_a_partitioned_log_table_is_tiered_as_partitions_come_and_go(tiering: Ti
     later = {bucket.partition_id for bucket in offsets_in_summary(tiering, table)}
     assert len(later) == len(partition_ids)
     assert dropped not in later
-    assert equal(tiering, table)
+    assert tiering.equal(table)
 
     tiering.client.drop_partition(table.path, ["tue", "eu"])
     assert tiering.tier(table).stats.rows == 0
@@ -246,7 +211,7 @@ def test_a_partitioned_primary_key_table_replaces_and_deletes_within_a_partition
     found = lake_rows(tiering, table)
     assert {(each["id"], each["day"]): each["name"] for each in found} == expected
     assert len(found) == len(expected)
-    assert equal(tiering, table)
+    assert tiering.equal(table)
     offsets = tiering.client.lake_snapshot(table.path).log_end_offsets
     assert len({bucket.partition_id for bucket in offsets} - {None}) == 3
 

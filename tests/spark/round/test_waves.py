@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from plain_rounds import Application, named
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket
 from fluss_tiering.spark.round.plan import LogPiece, PlanLimits, RoundPlan, SnapshotPiece, plan_round
 from fluss_tiering.spark.round.waves import after, time_limit_s, waves
 
@@ -120,48 +119,6 @@ def test_a_table_whose_limit_is_no_duration_is_refused_when_it_is_made(applicati
 
 SMALL = PlanLimits(append_piece_bytes=1, change_piece_bytes=200, wave_bytes=1)
 """Pieces and waves so small that a few rows need many of them."""
-
-
-# S26
-@pytest.mark.slow
-def test_what_is_read_when_the_time_is_over_is_committed_and_the_rest_is_due_at_once(application: Application):
-    limit = {"table.datalake.max-round-duration": "1s"}
-    table = application.table(num_buckets=2, freshness="1d", properties=limit)
-    expected: dict[int, str | None] = {}
-    for step in range(3):
-        application.write(table, named(range(step, step + 20), f"first {step}"))
-        expected |= named(range(step, step + 20), f"first {step}")
-    application.client.take_kv_snapshots([table.path])
-    from_snapshot = sorted(expected.items())
-    for step in range(4):
-        application.write(table, named(range(step, step + 10), f"second {step}"))
-        expected |= named(range(step, step + 10), f"second {step}")
-    ends = application.ends(table)
-    application.on_stage = lambda job, guard: setattr(application, "now", application.now + 20)
-
-    first = application.tier(table, limits=SMALL)
-
-    # Snapshots are not cut; of the log nothing was read in the first wave.
-    assert not first.complete
-    assert application.rows(table) == from_snapshot
-    (status,) = application.client.list_tiering_statuses(table.path)
-    assert status.state is TieringState.PENDING
-    assert application.client.list_tiering_rounds(table.path)[0].force_finished
-    rounds = 0
-    committed = committed_of(application, table)
-    while committed != ends:
-        before, rounds = committed, rounds + 1
-        complete = application.tier(table, limits=SMALL).complete
-        committed = committed_of(application, table)
-        assert complete == (committed == ends)
-        assert committed != before
-        assert rounds < 20
-    assert rounds > 1
-    assert application.rows(table) == sorted(expected.items())
-
-
-def committed_of(application: Application, table: TableInfo) -> dict[TableBucket, int]:
-    return dict(application.client.lake_snapshot(table.path).log_end_offsets)
 
 
 # S26

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss_support import FlussCluster
 from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
@@ -23,8 +22,6 @@ from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableIn
 from fluss_tiering.spark.round.pieces import PieceWork, StageJob
 from fluss_tiering.spark.round.plan import PlanLimits, plan_round
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
-from fluss_tiering.storage.fluss.access import ClusterLink
-from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.storage import FlussStorage
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
@@ -46,16 +43,6 @@ def storage(tmp_path: Path) -> Iterator[EmbeddedStorage]:
     storage = EmbeddedStorage.open(tmp_path / "data", clock=SystemClock())
     yield storage
     storage.close()
-
-
-@pytest.fixture
-def cluster_storage(fluss_cluster: FlussCluster) -> Iterator[FlussStorage]:
-    opened = FlussStorage.open(
-        ClusterLink(fluss_cluster.bootstrap, None, FlussClient(fluss_cluster.bootstrap)), within=20
-    )
-    yield opened
-    opened.drop_table(PATH)
-    opened.close()
 
 
 def make(storage: EmbeddedStorage | FlussStorage, *, key: bool) -> TableInfo:
@@ -139,22 +126,6 @@ def test_a_log_is_read_with_less_than_a_gigabyte(storage: EmbeddedStorage, tmp_p
     rows = write(storage, WriteKind.UPSERT if key else WriteKind.APPEND, sizes)
 
     result = run(storage, table, tmp_path)
-
-    assert result["rows"] == rows
-    assert result["peak"] < 1024 * MIB
-
-
-# D43
-@pytest.mark.long
-@pytest.mark.parametrize("key", [True, False], ids=["changes", "rows"])
-def test_the_log_of_a_cluster_is_read_with_less_than_a_gigabyte(
-    cluster_storage: FlussStorage, tmp_path: Path, key: bool
-):
-    table = make(cluster_storage, key=key)
-    kind = WriteKind.UPSERT if key else WriteKind.APPEND
-    rows = write(cluster_storage, kind, [(300_000, 20), (500, MIB)], at_once=8 * MIB)
-
-    result = run(cluster_storage, table, tmp_path)
 
     assert result["rows"] == rows
     assert result["peak"] < 1024 * MIB

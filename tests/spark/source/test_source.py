@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 
 import pytest
@@ -77,41 +77,6 @@ def test_every_type_arrives_as_it_was_written(tiering: Tiering, key):
     assert [field.nullable for field in frame.schema.fields] == [False, *(True for _ in range(13))]
     read = frame.orderBy("id").toArrow().to_pylist()
     assert [tuple(row.values()) for row in read] == [IN_SPARK, EMPTY]
-
-
-def test_a_filter_by_a_decimal_of_many_digits_is_exact(tiering: Tiering):
-    value = "12345678901234567890.1234567890"
-    table = create(tiering, columns(id="INT", huge="DECIMAL(38, 10)"), [(1, Decimal(value))])
-
-    frame = load(tiering, table)
-
-    assert frame.where("huge > 12345678901234567890.1234567889").count() == 1
-    assert frame.where(f"huge = {value}").count() == 1
-    assert frame.where("huge < 12345678901234567890.1234567889").count() == 0
-
-
-@pytest.mark.long
-def test_filters_by_days_that_java_s_calendar_lacks_are_exact(tiering: Tiering):
-    # Java's calendar goes from 1582-10-04 to 1582-10-15; Spark's and ours do not.
-    days = [date(1582, 9, 28) + timedelta(days=number) for number in range(35)]
-    noons = [datetime(day.year, day.month, day.day, 12, tzinfo=UTC) for day in days]
-    micros = [int((noon - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1)) for noon in noons]
-    made = columns(id="INT", d="DATE", z="TIMESTAMP_LTZ(6)", n="TIMESTAMP(6)")
-    plain = [noon.replace(tzinfo=None) for noon in noons]
-    table = create(tiering, made, list(zip(range(35), days, micros, plain, strict=True)))
-
-    frame = load(tiering, table)
-
-    def ids(condition: str) -> list[int]:
-        return sorted(row.id for row in frame.where(condition).collect())
-
-    for number in (5, 7, 8, 14, 16, 17, 18, 27, 28):  # 10-03, 10-05, 10-06, 10-12, 10-14, 10-15, 10-16, 10-25, 10-26
-        day = days[number].isoformat()
-        assert ids(f"d = DATE'{day}'") == [number], day
-        assert ids(f"d > DATE'{day}'") == list(range(number + 1, 35)), day
-        assert ids(f"d IN (DATE'{day}', DATE'1582-09-28')") == [0, number], day
-        assert ids(f"z <= TIMESTAMP_LTZ'{day} 12:00:00Z'") == list(range(number + 1)), day
-        assert ids(f"n = TIMESTAMP_NTZ'{day} 12:00:00'") == [number], day
 
 
 @pytest.mark.parametrize("key", [None, "id"], ids=["log table", "primary-key table"])

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-import pyspark
 import pytest
 from pyspark.errors import AnalysisException, UnsupportedOperationException
 from source_support import with_catalog
-from spark_support import Tiering, submit_environment
+from spark_support import Tiering
 
 from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import HeartbeatEntry
-from fluss_tiering.spark.startup.catalog_conf import session_conf
-from fluss_tiering.spark.submit import conf_arguments
 
 STATUS = "fluss_catalog.sys.lake_tiering_status"
 STATUS_COLUMNS = [
@@ -78,13 +70,6 @@ def test_the_status_is_live_at_each_query_in_this_session_and_a_new_one(catalog:
     (expected,) = catalog.client.list_tiering_statuses(table.path)
     milliseconds = catalog.spark.sql(f"SELECT unix_millis(last_error_time) AS at FROM ({of_table(table)})").first().at
     assert milliseconds == expected.last_error_time
-
-
-def test_a_finished_round_is_shown(catalog: Tiering):
-    table = catalog.table()
-    entry = claim(catalog, table)
-    catalog.client.heartbeat(finished=[entry])
-    assert catalog.spark.sql(of_table(table)).first().last_tiered_time is not None
 
 
 def test_what_waits_is_shown(catalog: Tiering):  # D27
@@ -158,43 +143,3 @@ def test_a_server_that_is_away_is_named(catalog: Tiering):
     catalog.spark.conf.set("spark.sql.catalog.away.server", "127.0.0.1:9")
     with pytest.raises(AnalysisException, match=r"cannot reach the tiering server at 127\.0\.0\.1:9"):
         catalog.spark.sql("SELECT * FROM away.sys.lake_tiering_status").collect()
-
-
-@pytest.mark.system
-def test_spark_sql_shows_statuses_and_lists_tables(tiering: Tiering, tmp_path: Path):
-    table = tiering.table()
-    entry = claim(tiering, table)
-    tiering.client.heartbeat(failed=[HeartbeatEntry(entry.table_id, entry.tiering_epoch, "no space left")])
-    statements = "; ".join(
-        [
-            "SHOW DATABASES IN fluss_catalog",
-            "SHOW TABLES IN fluss_catalog.sys",
-            f"DESCRIBE {STATUS}",
-            of_table(table),
-        ]
-    )
-    conf = conf_arguments(session_conf(tiering.target))
-    ran = subprocess.run(
-        [
-            Path(pyspark.__file__).parent / "bin" / "spark-sql",
-            *("--master", "local[2]", *conf, "--conf", "spark.ui.enabled=false"),
-            *("--conf", "spark.sql.catalogImplementation=in-memory", "-e", statements),
-        ],
-        env={**submit_environment(), "PYSPARK_PYTHON": sys.executable, "PATH": os.defpath},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    lines = [line.rstrip("\t ") for line in ran.stdout.splitlines()]
-    # S27, S13
-    assert "sys" in lines
-    assert "lake_tiering_status" in lines
-    described = [tuple(line.split()) for line in lines]
-    names = {name for name, _ in STATUS_COLUMNS[3:]}
-    assert [each for each in described if each and each[0] in names] == STATUS_COLUMNS[3:]
-    (status,) = [line.split("\t") for line in lines if line.startswith(f"{table.path.database}\t{table.path.table}\t")]
-    # It is Failed, or Pending again.
-    assert status[4:6] == ["NULL", "no space left"]

@@ -104,38 +104,6 @@ def test_no_jvm_stays_behind_when_it_has_just_been_started(
 
 @pytest.mark.system
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.long
-def test_all_processes_of_a_service_may_be_signalled_at_once(
-    server: ServerProcess, spark_jars: str, tmp_path: Path, number: int
-) -> None:
-    # As systemd and `timeout` do it: the JVM ends by itself while the command stops its session.
-    messages = tmp_path / "messages"
-    with TieringClient(server.target) as client:
-        # A drain does not start Spark before a table needs it.
-        table = new_table(client, [1], freshness="1s")
-    with messages.open("wb") as told:
-        command = subprocess.Popen(
-            [COMMAND, "tier", "--drain", "--follow", "--server", server.target, "--master", "local[1]"],
-            env=driver_environment(),
-            stdout=told,
-            stderr=told,
-            start_new_session=True,
-        )
-    try:
-        jvm = wait_until(lambda: jvm_of(command))
-        wait_until(lambda: [each for each in jvm.net_connections() if each.status == psutil.CONN_LISTEN])
-        os.killpg(command.pid, number)
-        assert command.wait(WAIT_S) in (-number, 128 + number)
-    finally:
-        command.kill()
-        with TieringClient(server.target) as client:
-            client.drop_table(table.path, drop_untiered=True)
-    assert not re.search(r"error:|Traceback|Warning", messages.read_text()), messages.read_text()
-
-
-@pytest.mark.system
-@pytest.mark.slow
 def test_a_command_that_succeeds_writes_lines_of_its_own_alone(
     server: ServerProcess, spark_jars: str, tmp_path: Path
 ) -> None:  # D26
@@ -164,8 +132,6 @@ def test_spark_that_cannot_start_is_one_line_with_its_last_words(server: ServerP
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["tier", "expire"])
 def test_a_master_that_does_not_exist_is_refused_at_once(server: ServerProcess, command: str) -> None:  # D26
-    from engine_support import new_table  # noqa: PLC0415
-    from fluss_tiering.client import TieringClient  # noqa: PLC0415
 
     with TieringClient(server.target) as client:
         table = new_table(client, [1])

@@ -21,18 +21,6 @@ from standalone_support import can_hide_folders, python_without_engine, standalo
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 
 
-@pytest.mark.long
-def test_executors_of_a_cluster_get_this_package_from_the_application(tiering: Tiering, tmp_path: Path):
-    table = tiering.table(num_buckets=2)
-    tiering.write(table, named(range(50), "row"))
-    with standalone_cluster(tmp_path) as master:
-        tiered = tier_on(master, tiering, tmp_path, table)
-        assert tiered.returncode == 0, tiered.stderr[-3000:]
-        assert len(list(tmp_path.glob("work-*/app-*"))) == 2, "both workers ran executors"
-    assert [(each["status"], each["rows"]) for each in json.loads(tiered.stdout)] == [("Tiered", 50)]
-    assert tiering.lake_rows(table) == sorted(named(range(50), "row").items())
-
-
 # Four applications start their own executors one after the other.
 @pytest.mark.long
 @pytest.mark.timeout(900)
