@@ -88,6 +88,8 @@ class LakeFile:
         referenced: The locations of the data files whose rows a file of position deletes deletes.
         vector: Where a deletion vector lies in the file; None for every other content.
         replaces: The live delete files whose deletes this one holds, too. They are removed in the commit that adds it.
+        row_partition: The values of the lake's partition fields, if these follow from the rows; None if the bucket and
+            the partition values are the partition.
     """
 
     content: FileContent
@@ -100,6 +102,7 @@ class LakeFile:
     referenced: tuple[str, ...] = ()
     vector: VectorPlace | None = None
     replaces: tuple[LakeFile, ...] = ()
+    row_partition: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,15 @@ LAKE_COMMIT_BRANCH: Final = TableOption(
     "`fluss-tiering publish` moves `main` forward, and Fluss is told of them only then. It is not an option of Fluss: "
     "a table of a cluster has it as `fluss.table.datalake.commit-branch`.",
 )
+LAKE_PARTITION_BY: Final = TableOption(
+    "table.datalake.partition-by",
+    "String",
+    "–",
+    "How the lake table of a table without a primary key is partitioned when a round creates it, for example "
+    "`days(at), bucket(16, user_id), region`: by columns, or by `years`, `months`, `days`, `hours`, `bucket(N, …)` and "
+    "`truncate(N, …)` of them. The lake table has none of Fluss's three columns then. Later, change its partitioning "
+    "in SQL, and the next round follows. It is not an option of Fluss, and a cluster creates its lake tables itself.",
+)
 LAKE_AUTO_COMPACTION: Final = TableOption(
     "table.datalake.auto-compaction",
     "Boolean",
@@ -200,6 +209,7 @@ TABLE_OPTIONS: Final = (
     LAKE_MAX_ROUND_DURATION,
     LAKE_DELETE_FILES,
     LAKE_COMMIT_BRANCH,
+    LAKE_PARTITION_BY,
     LAKE_AUTO_COMPACTION,
     LAKE_AUTO_EXPIRE_SNAPSHOT,
     LAKE_DATABASE_NAME,

@@ -13,6 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.partition_by import expected_type, parse_partition_by
 from fluss_tiering.model.table import SYSTEM_COLUMNS, DataType, DataTypeRoot, TableDescriptor, TablePath
 from fluss_tiering.model.table_options import (
     CUSTOM_PREFIX,
@@ -26,6 +27,7 @@ from fluss_tiering.model.table_options import (
     LAKE_COMMIT_BRANCH,
     LAKE_DATABASE_NAME,
     LAKE_DELETE_FILES,
+    LAKE_PARTITION_BY,
     LAKE_TABLE_NAME,
     LAKE_TABLE_PREFIX,
     OWN_OF_CLUSTERS,
@@ -65,7 +67,8 @@ def check_lake_rules(descriptor: TableDescriptor) -> None:
     Raises:
         FlussTieringError: INVALID_TABLE if a rule is broken.
     """
-    for objections in (_names(descriptor), _properties(descriptor.properties), _delete_files(descriptor)):
+    rules = (_names(descriptor), _properties(descriptor.properties), _delete_files(descriptor), _partition(descriptor))
+    for objections in rules:
         for message in objections:
             raise FlussTieringError(ErrorCode.INVALID_TABLE, message)
 
@@ -147,6 +150,29 @@ def _delete_files(descriptor: TableDescriptor) -> Iterator[str]:
                 f"{key} is {value!r} for a table without a primary key, whose rounds delete no rows: "
                 "expected the option on a table with a primary key only; leave it out, or reset it if the table has it"
             )
+
+
+def _partition(descriptor: TableDescriptor) -> Iterator[str]:
+    key = LAKE_PARTITION_BY.key
+    text = descriptor.properties.get(key)
+    if text is None:
+        return
+    if descriptor.primary_key:
+        yield (
+            f"{key} is {text!r} for a table with a primary key, whose lake table is partitioned by bucket: "
+            "expected the option on a table without a primary key only"
+        )
+    columns = {column.name: column.data_type for column in descriptor.columns}
+    for each in parse_partition_by(text):
+        if each.column not in columns:
+            yield f"{key} is {text!r}: there is no column {each.column!r}: expected one of {', '.join(columns)}"
+        elif not each.takes(columns[each.column]):
+            yield (
+                f"{key} is {text!r}: the column {each.column!r} is {columns[each.column]}, and {each.name} expects "
+                f"one of {expected_type(each)}"
+            )
+        elif each.column in descriptor.partition_keys and each.name == "identity":
+            yield f"{key} is {text!r}: {each.column!r} is a partition key already: leave it out"
 
 
 def _is_positive(value: str, limit: int = _MAX_LONG) -> bool:

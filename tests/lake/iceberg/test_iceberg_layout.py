@@ -9,7 +9,6 @@ import re
 import pytest
 
 from fluss_tiering.lake.iceberg.layout import (
-    PartitionField,
     is_clean,
     partition_fields,
     partition_of,
@@ -18,6 +17,7 @@ from fluss_tiering.lake.iceberg.layout import (
 )
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout, is_wider, refuse_times
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.partition_by import PartitionTransform
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, TableDescriptor, TableInfo, TablePath
 
 
@@ -107,16 +107,20 @@ def test_nested_types_have_ids_of_their_own_behind_the_columns():
 
 
 def test_partitioned_by_the_bucket_key_and_without_one_by_the_bucket_itself():
-    assert partition_fields(KEYED) == (PartitionField("id", 4),)
+    assert partition_fields(KEYED) == (PartitionTransform("id", "bucket", 4),)
     (by_key,) = partition_fields(TableDescriptor(columns(a="INT"), bucket_keys=("a",), num_buckets=3))
     assert by_key.transform == "bucket[3]"
-    assert partition_fields(TableDescriptor(columns(a="INT"), num_buckets=3)) == (PartitionField("__bucket"),)
+    assert partition_fields(TableDescriptor(columns(a="INT"), num_buckets=3)) == (PartitionTransform("__bucket"),)
 
 
 def test_the_partition_keys_come_before_the_bucket():
     of = columns(id="INT NOT NULL", region="STRING NOT NULL", day="CHAR(8) NOT NULL")
     keyed = TableDescriptor(of, ("id", "region", "day"), ("id",), 4, partition_keys=("day", "region"))
-    assert partition_fields(keyed) == (PartitionField("day"), PartitionField("region"), PartitionField("id", 4))
+    assert partition_fields(keyed) == (
+        PartitionTransform("day"),
+        PartitionTransform("region"),
+        PartitionTransform("id", "bucket", 4),
+    )
     log = TableDescriptor(of, num_buckets=2, partition_keys=("region",))
     assert [(field.transform, field.column) for field in partition_fields(log)] == [
         ("identity", "region"),
@@ -428,4 +432,4 @@ def test_a_table_whose_number_of_buckets_was_changed_is_refused_if_the_lake_has_
         partition_of(rescaled)
     assert raised.value.code is ErrorCode.INVALID_TABLE
     log = TableInfo(1, TablePath("db", "t"), 1, TableDescriptor(columns(a="INT")), 0, bucket_count_epoch=2)
-    assert partition_of(log) == (PartitionField("__bucket"),)
+    assert partition_of(log) == (PartitionTransform("__bucket"),)

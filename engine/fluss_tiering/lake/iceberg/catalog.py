@@ -22,12 +22,19 @@ from fluss_tiering.lake.iceberg.java import (
     jvm_of,
     lake_errors,
 )
-from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, is_clean, partition_of, schema_json, table_properties
+from fluss_tiering.lake.iceberg.layout import (
+    SORT_COLUMN,
+    created_partition,
+    is_clean,
+    partition_of,
+    schema_json,
+    table_properties,
+)
 from fluss_tiering.lake.iceberg.library import JavaCatalog, JavaTable, ask, call, library
 from fluss_tiering.lake.iceberg.metadata.own_commits import explained_layout, procedure_call
 from fluss_tiering.lake.iceberg.metadata.unreadable import OPEN_CATALOG, may_tell_of_metadata, unreadable_metadata
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout
+from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout, row_transforms
 from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, quoted
 from fluss_tiering.model.error_text import is_hidden, mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -165,14 +172,20 @@ class IcebergCatalogs:
             raise explained_layout(table, handle, name, error) from None
         catalog = self._catalog(table.lake_catalog_properties)
         reload = partial(call, self._library(), "reload", catalog, str(table.lake_path), _branch(table))
-        return IcebergTable(table, handle, described, spec, reload=reload)
+        fields = partition_of(table, clean=True) if clean else ()
+        found = row_transforms(layout.schema, spec) if clean and not table.has_primary_key else ()
+        return IcebergTable(
+            table, handle, described, spec, reload=reload, by_rows=() if tuple(found) == fields else tuple(found)
+        )
 
     def _create(self, catalog: JavaCatalog, table: TableInfo) -> JavaTable:
+        by_rows = created_partition(table)
+        fields = partition_of(table) if by_rows is None else by_rows
         asked = {
-            "schema": schema_json(table.descriptor),
-            "fields": [(field.column, field.num_buckets) for field in partition_of(table)],
+            "schema": schema_json(table.descriptor, clean=by_rows is not None),
+            "fields": [(field.column, field.name, field.number) for field in fields],
             "properties": table_properties(table.descriptor),
-            "sortedBy": SORT_COLUMN,
+            "sortedBy": SORT_COLUMN if by_rows is None else None,
         }
         try:
             return call(self._library(), "create", catalog, str(table.lake_path), _branch(table), asked)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from fluss_tiering.model.data_type import NESTED, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.partition_by import PartitionTransform, parse_partition_by
 from fluss_tiering.model.table import (
     BUCKET_COLUMN,
     OFFSET_COLUMN,
@@ -27,6 +27,7 @@ from fluss_tiering.model.table import (
 from fluss_tiering.model.table_options import (
     ICEBERG_DELETE_OLD_METADATA,
     LAKE_CATALOG_PREFIX,
+    LAKE_PARTITION_BY,
     LAKE_TABLE_PREFIX,
     OWN_PREFIX,
 )
@@ -55,24 +56,6 @@ _SQL_SYSTEM_TYPES: Final = {BUCKET_COLUMN: "INT", OFFSET_COLUMN: "BIGINT", TIMES
 _ROW_LEVEL_MODES: Final = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 _UNBUCKETABLE: Final = NESTED | {DataTypeRoot.BOOLEAN, DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 _FLUSS_PREFIX: Final = "fluss."
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionField:
-    """A partition field of the lake table: `bucket[num_buckets](column)`, or the column itself.
-
-    Attributes:
-        column: The column.
-        num_buckets: The number of buckets; None for the column itself.
-    """
-
-    column: str
-    num_buckets: int | None = None
-
-    @property
-    def transform(self) -> str:
-        """The transform's name in Iceberg's JSON."""
-        return "identity" if self.num_buckets is None else f"bucket[{self.num_buckets}]"
 
 
 def iceberg_type(data_type: DataType, ids: Iterator[int]) -> str | dict[str, Any]:
@@ -166,7 +149,7 @@ def schema_json(descriptor: TableDescriptor, *, clean: bool = False) -> dict[str
     return {**schema, "identifier-field-ids": keys} if keys else schema
 
 
-def partition_of(table: TableInfo, *, clean: bool = False) -> tuple[PartitionField, ...]:
+def partition_of(table: TableInfo, *, clean: bool = False) -> tuple[PartitionTransform, ...]:
     """Return the partition fields of a table's lake table; see `partition_fields`.
 
     In the clean layout there is none for the bucket if the table has no bucket key.
@@ -178,7 +161,7 @@ def partition_of(table: TableInfo, *, clean: bool = False) -> tuple[PartitionFie
     """
     fields = partition_fields(table.descriptor)
     by_bucket = fields[-1]
-    if table.bucket_count_epoch > 0 and by_bucket.num_buckets is not None:
+    if table.bucket_count_epoch > 0 and by_bucket.number is not None:
         raise FlussTieringError(
             ErrorCode.INVALID_TABLE,
             f"the number of buckets of table {table.path} was changed (bucket count epoch {table.bucket_count_epoch}), "
@@ -189,7 +172,21 @@ def partition_of(table: TableInfo, *, clean: bool = False) -> tuple[PartitionFie
     return fields[:-1] if clean and by_bucket.column == BUCKET_COLUMN else fields
 
 
-def partition_fields(descriptor: TableDescriptor) -> tuple[PartitionField, ...]:
+def created_partition(table: TableInfo) -> tuple[PartitionTransform, ...] | None:
+    """Return the partition fields of a lake table that is created with the option `table.datalake.partition-by`.
+
+    These are the partition keys of the table and then the transforms of the option; None without the option.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if the option is wrong.
+    """
+    text = table.descriptor.properties.get(LAKE_PARTITION_BY.key)
+    if text is None:
+        return None
+    return (*map(PartitionTransform, table.descriptor.partition_keys), *parse_partition_by(text))
+
+
+def partition_fields(descriptor: TableDescriptor) -> tuple[PartitionTransform, ...]:
     """Return the partition fields: the partition keys, then the bucket.
 
     Raises:
@@ -203,14 +200,14 @@ def partition_fields(descriptor: TableDescriptor) -> tuple[PartitionField, ...]:
                 ErrorCode.INVALID_TABLE,
                 f"partition key {key!r} is {data_type}: Fluss partitions Iceberg tables by STRING and CHAR only",
             )
-    return (*(PartitionField(key) for key in descriptor.partition_keys), _by_bucket(descriptor))
+    return (*(PartitionTransform(key) for key in descriptor.partition_keys), _by_bucket(descriptor))
 
 
-def _by_bucket(descriptor: TableDescriptor) -> PartitionField:
+def _by_bucket(descriptor: TableDescriptor) -> PartitionTransform:
     """Return the bucket key's field, or `__bucket` if rows go to the buckets in turn."""
     keys = descriptor.bucket_keys
     if not keys and not descriptor.has_primary_key:
-        return PartitionField(BUCKET_COLUMN)
+        return PartitionTransform(BUCKET_COLUMN)
     if len(keys) != 1:
         raise FlussTieringError(
             ErrorCode.INVALID_TABLE,
@@ -222,7 +219,7 @@ def _by_bucket(descriptor: TableDescriptor) -> PartitionField:
             ErrorCode.INVALID_TABLE,
             f"bucket key {keys[0]!r} is a {root}, which Iceberg cannot bucket by: choose another",
         )
-    return PartitionField(keys[0], descriptor.num_buckets)
+    return PartitionTransform(keys[0], "bucket", descriptor.num_buckets)
 
 
 def table_properties(descriptor: TableDescriptor) -> dict[str, str]:

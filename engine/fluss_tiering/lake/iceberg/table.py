@@ -34,9 +34,10 @@ from fluss_tiering.lake.iceberg.metadata.renewal import RenewedTable
 from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.pruning.bloom_filters import bloom_filters
+from fluss_tiering.lake.iceberg.row_partitions import RowTransform
 from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
 from fluss_tiering.lake.key_index import IndexStore
-from fluss_tiering.lake.names import round_file_name
+from fluss_tiering.lake.names import quoted, round_file_name
 from fluss_tiering.lake.protocol import (
     CommittedSnapshot,
     ForeignCommit,
@@ -49,6 +50,7 @@ from fluss_tiering.lake.protocol import (
 )
 from fluss_tiering.lake.shared_folder import local_path, require_seen
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.partition_by import PartitionTransform, expected_type
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
 from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH, commit_branch_of, delete_files_of
 
@@ -76,6 +78,7 @@ class IcebergTable:
         spec: Mapping[str, Any],
         *,
         reload: Callable[[], JavaTable] | None = None,
+        by_rows: tuple[PartitionTransform, ...] = (),
     ) -> None:
         """Take over a table that was loaded.
 
@@ -85,7 +88,9 @@ class IcebergTable:
             description: What it says of itself.
             spec: The partition spec of the files.
             reload: Loads it again, with credentials that the catalog vends then; None if nothing can be renewed.
+            by_rows: The fields of the spec, if they follow from the rows.
         """
+        self._by_rows = by_rows
         self._table = table
         self._handle = handle
         self._described = description
@@ -223,6 +228,7 @@ class IcebergTable:
             shared_folder=self._shared_folder(),
             sorted_by=self._sorted_by(),
             bloom_filters=bloom_filters(self._name, schema, self._properties),
+            partition_by=self._partition_by(),
         )
         if not self._deletes_by_position:
             return writer
@@ -235,6 +241,22 @@ class IcebergTable:
             format_version=self.format_version,
             base=self._base or 0,
         )
+
+    def _partition_by(self) -> tuple[RowTransform, ...]:
+        columns = {column.name: (number, column) for number, column in enumerate(self._table.descriptor.columns)}
+        transforms = []
+        for each in self._by_rows:
+            number, column = columns.get(each.column, (0, None))
+            if column is None or not each.takes(column.data_type):
+                field = each.in_sql(quoted(each.column))
+                raise FlussTieringError(
+                    ErrorCode.LAKE_TABLE_MISMATCH,
+                    f"the lake table {self._name} is partitioned by {field}, which "
+                    f"rounds cannot compute: expected a column of {self._table.path} of one of the types "
+                    f"{expected_type(each)}; ALTER TABLE {self._name} DROP PARTITION FIELD {field}",
+                )
+            transforms.append(RowTransform(number, column.data_type, each))
+        return tuple(transforms)
 
     def _index_location(self) -> str:
         return f"{self.location()}/{_INDEX_FOLDER}"
@@ -375,7 +397,9 @@ class IcebergTable:
 
     @cached_property
     def _locations(self) -> FileLocations:
-        return FileLocations(self._handle, self._spec["spec-id"], by_bucket=self._by_bucket)
+        return FileLocations(
+            self._handle, self._spec["spec-id"], by_bucket=self._by_bucket, by_rows=bool(self._by_rows)
+        )
 
     def commit(
         self,
@@ -430,8 +454,11 @@ class IcebergTable:
 
     @property
     def _by_bucket(self) -> bool:
-        """Whether the last partition field is the bucket: it always is, but in a clean table without a bucket key."""
-        return not self.is_clean or bool(self._table.descriptor.bucket_keys)
+        """Whether the last partition field is the bucket.
+
+        It always is, but in a clean table without a bucket key, or one that is partitioned by its rows.
+        """
+        return not self.is_clean or bool(self._table.descriptor.bucket_keys and not self._by_rows)
 
     def packed(self, files: Sequence[LakeFile]) -> tuple[LakeFile, ...]:
         """Return the files without their metrics, which they hold in a form that takes less memory."""

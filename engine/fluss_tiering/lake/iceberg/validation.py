@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from fluss_tiering.lake.iceberg.layout import PartitionField
 from fluss_tiering.lake.names import quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import DataType, DataTypeRoot, TableInfo
+from fluss_tiering.model.partition_by import PartitionTransform, transform_of_iceberg
+from fluss_tiering.model.table import SYSTEM_COLUMNS, DataType, DataTypeRoot, TableInfo
 
 _MIN_FORMAT_VERSION: Final = 2
 _WIDER: Final = {"int": "long", "float": "double"}
@@ -52,7 +52,7 @@ class LakeLayout:
     format_version: int
 
 
-def check_layout(name: str, layout: LakeLayout, schema: Json, partition: Sequence[PartitionField]) -> Json:
+def check_layout(name: str, layout: LakeLayout, schema: Json, partition: Sequence[PartitionTransform]) -> Json:
     """Check a lake table, and return the partition spec with which files are written, in Iceberg's JSON.
 
     Args:
@@ -110,6 +110,24 @@ def has_times(table: TableInfo) -> bool:
 
 def _has_time(kind: DataType) -> bool:
     return kind.root is DataTypeRoot.TIME or any(_has_time(part.data_type) for part in kind.fields)
+
+
+def row_transforms(schema: Json, spec: Json) -> Sequence[PartitionTransform]:
+    """Return the fields of a partition spec if rounds can partition the rows of a clean lake table by them.
+
+    Without system columns, each field follows from a column of the user's. None are returned for an unpartitioned
+    table, and if one of them is of another kind.
+    """
+    fields = {field["id"]: field for field in schema["fields"]}
+    if any(field["name"] in SYSTEM_COLUMNS for field in fields.values()):
+        return ()
+    found = [
+        transform_of_iceberg(fields[field["source-id"]]["name"], field["transform"])
+        for field in spec["fields"]
+        if field["source-id"] in fields
+    ]
+    known = [each for each in found if each is not None]
+    return known if len(known) == len(spec["fields"]) else ()
 
 
 class _Check:
@@ -214,16 +232,19 @@ class _Check:
             statement,
         )
 
-    def spec(self, layout: LakeLayout, partition: Sequence[PartitionField], *, has_key: bool) -> Json:
+    def spec(self, layout: LakeLayout, partition: Sequence[PartitionTransform], *, has_key: bool) -> Json:
         """Return the spec with the expected fields.
 
-        A log table may have got another one since: its files may have several. An equality delete applies only to files
-        of its own spec, so a table with a primary key may not.
+        A log table may have got another one since: its files may have several. Without Fluss's three columns, its rows
+        are then partitioned by the newest one. An equality delete applies only to files of its own spec, so a table
+        with a primary key may not have another one.
         """
         names = {field["id"]: field["name"] for field in layout.schema["fields"]}
-        wanted = [(field.transform, field.column) for field in partition]
+        wanted = [(field.in_iceberg, field.column) for field in partition]
         matching = [spec for spec in layout.specs if _fields(spec, names) == wanted]
         default, *_ = layout.specs
+        if not has_key and row_transforms(layout.schema, default):
+            return default
         if matching and not has_key:
             return matching[0]
         if not matching or matching[0] is not default:
@@ -239,21 +260,18 @@ class _Check:
             )
         return default
 
-    def _repartitioned(self, default: Json, names: Mapping[int, str], partition: Sequence[PartitionField]) -> list[str]:
+    def _repartitioned(
+        self, default: Json, names: Mapping[int, str], partition: Sequence[PartitionTransform]
+    ) -> list[str]:
         """Return the statements that give the table the expected fields in their order. Iceberg adds at the end."""
         kept, drops = 0, []
         for field, pair in zip(default["fields"], _fields(default, names), strict=True):
-            if kept < len(partition) and pair == (partition[kept].transform, partition[kept].column):
+            if kept < len(partition) and pair == (partition[kept].in_iceberg, partition[kept].column):
                 kept += 1
             else:
                 drops.append(f"ALTER TABLE {self._name} DROP PARTITION FIELD {quoted(field['name'])}")
         adds = [
-            f"ALTER TABLE {self._name} ADD PARTITION FIELD "
-            + (
-                quoted(field.column)
-                if field.num_buckets is None
-                else f"bucket({field.num_buckets}, {quoted(field.column)})"
-            )
+            f"ALTER TABLE {self._name} ADD PARTITION FIELD {field.in_sql(quoted(field.column))}"
             for field in partition[kept:]
         ]
         return drops + adds

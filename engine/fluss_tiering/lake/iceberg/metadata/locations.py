@@ -21,9 +21,12 @@ class FileLocations:
         table: The table.
         spec_id: The id of the partition spec of the files. It need not be the table's default one.
         by_bucket: Whether its last field is the bucket.
+        by_rows: Whether its fields follow from the rows. The driver does not know them, and the files of all partitions
+            are in one folder.
     """
 
-    def __init__(self, table: JavaTable, spec_id: int, *, by_bucket: bool = True) -> None:
+    def __init__(self, table: JavaTable, spec_id: int, *, by_bucket: bool = True, by_rows: bool = False) -> None:
+        self._by_rows = by_rows
         self._table = table
         self._spec_id = spec_id
         self._by_bucket = by_bucket
@@ -49,7 +52,9 @@ class FileLocations:
         return folder if places == [folder + self._end(*probe) for probe in _PROBES] else None
 
     def _asked(self, files: Sequence[tuple[int, str]], partition_values: tuple[str, ...]) -> list[str]:
-        listed = [
+        listed: list[tuple[tuple[str, ...] | None, str]] = [
             ((*partition_values, str(bucket)) if self._by_bucket else partition_values, name) for bucket, name in files
         ]
+        if self._by_rows:
+            listed = [(None, name) for _, name in files]
         return list(ask(self._table, "locations", {"spec": self._spec_id, "files": listed}))

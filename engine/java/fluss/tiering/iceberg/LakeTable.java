@@ -192,7 +192,8 @@ public final class LakeTable extends BaseTable {
     /**
      * Return where the location provider places files.
      *
-     * @param question the id of the partition spec, and a list of files with their values of its fields and their names
+     * @param question the id of the partition spec, and a list of files with their values of its fields, or null for
+     *     files whose place is not that of their partition, and their names
      */
     public Object locations(String question) {
         JsonNode asked = Json.read(question);
@@ -200,6 +201,10 @@ public final class LakeTable extends BaseTable {
         ArrayNode found = Json.array();
         for (JsonNode each : asked.get("files")) {
             String name = each.get(1).asText();
+            if (each.get(0).isNull()) {
+                found.add(locationProvider().newDataLocation(name));
+                continue;
+            }
             // By values and not by a path: Iceberg finds no field in a path if a column has "=" or "/" in its name.
             // What else a file must have says nothing here.
             StructLike partition = DataFiles.builder(spec)

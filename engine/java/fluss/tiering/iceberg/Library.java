@@ -62,7 +62,8 @@ public final class Library {
     /**
      * Create a table, unless somebody else creates it at the same time.
      *
-     * @param question the schema, the fields of the partition spec, the properties, and the column of the sort order
+     * @param question the schema, the fields of the partition spec, each a column, a transform and its number; the
+     *     properties; and the column of the sort order, or null
      */
     public LakeTable create(Catalog catalog, String identifier, String branch, String question) {
         JsonNode asked = Json.read(question);
@@ -70,8 +71,7 @@ public final class Library {
         Schema schema = SchemaParser.fromJson(asked.get("schema").toString());
         PartitionSpec.Builder spec = PartitionSpec.builderFor(schema);
         for (JsonNode field : asked.get("fields")) {
-            String column = field.get(0).asText();
-            spec = field.get(1).isNull() ? spec.identity(column) : spec.bucket(column, field.get(1).asInt());
+            spec = withField(spec, field.get(0).asText(), field.get(1).asText(), field.get(2).asInt());
         }
         Catalog.TableBuilder builder = catalog.buildTable(name, schema).withPartitionSpec(spec.build());
         builder.withProperties(Json.textsByKey(asked.get("properties")));
@@ -80,9 +80,11 @@ public final class Library {
             Transaction created = builder.createTransaction();
             // The order comes second, so that the table also has the order of an unsorted table. Spark's own compaction
             // refuses to sort a table that lacks it.
-            created.replaceSortOrder()
-                    .asc(Expressions.ref(asked.get("sortedBy").asText()), NullOrder.NULLS_FIRST)
-                    .commit();
+            if (!asked.get("sortedBy").isNull()) {
+                created.replaceSortOrder()
+                        .asc(Expressions.ref(asked.get("sortedBy").asText()), NullOrder.NULLS_FIRST)
+                        .commit();
+            }
             created.commitTransaction();
         } catch (RuntimeException error) {
             // Somebody else may have created the table meanwhile, which is told by several exceptions.
@@ -91,6 +93,26 @@ public final class Library {
             }
         }
         return new LakeTable(catalog.loadTable(name), branch);
+    }
+
+    private static PartitionSpec.Builder withField(
+            PartitionSpec.Builder spec, String column, String transform, int number) {
+        switch (transform) {
+            case "year":
+                return spec.year(column);
+            case "month":
+                return spec.month(column);
+            case "day":
+                return spec.day(column);
+            case "hour":
+                return spec.hour(column);
+            case "bucket":
+                return spec.bucket(column, number);
+            case "truncate":
+                return spec.truncate(column, number);
+            default:
+                return spec.identity(column);
+        }
     }
 
     private static void createNamespace(SupportsNamespaces catalog, Namespace namespace) {

@@ -1,0 +1,197 @@
+"""Lake tables of log tables that are partitioned by transforms of their rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from source_support import columns
+from spark_support import Tiering
+
+from engine_support import new_path
+from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.spark.audit.verify import verify_table
+from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from judges import CLICKHOUSE, DUCKDB, PYICEBERG, SPARK, Predicate, read
+
+COLUMNS = columns(
+    id="BIGINT NOT NULL",
+    at="TIMESTAMP(3)",
+    seen="TIMESTAMP_LTZ(9)",
+    day="DATE",
+    region="STRING",
+    n="INT",
+    price="DOUBLE",
+)
+TIMES = (None, dt.datetime(1969, 12, 31, 23, 59, 59), dt.datetime(1970, 1, 1), dt.datetime(2026, 11, 29, 16, 30))  # noqa: DTZ001 - of a TIMESTAMP without a zone
+REGIONS = (None, "", "b", "Bö", "Bönn", "東京都")
+EVERY_TRANSFORM = {
+    "at": ("years(at)", "month(at)", "days(at)", "hour(at)"),
+    "seen": ("hours(seen)",),
+    "day": ("day(day)", "day", "bucket(3, day)"),
+    "region": ("region", "truncate(2, region)", "bucket(4, region)"),
+    "n": ("n", "truncate(10, n)", "bucket(5, n)"),
+    "id": ("bucket(4, id)", "truncate(100, id)"),
+}
+CASES = [
+    # Iceberg has no two transforms of time of one column in one spec.
+    ", ".join(each[number] for each in EVERY_TRANSFORM.values() if number < len(each))
+    for number in range(4)
+]
+
+
+def made(tiering: Tiering, partition_by: str, **more: Any) -> TableInfo:
+    properties = {"table.datalake.enabled": "true", "table.datalake.partition-by": partition_by}
+    descriptor = TableDescriptor(COLUMNS, num_buckets=2, properties=properties, **more)
+    return tiering.client.create_table(new_path(), descriptor)
+
+
+def write(tiering: Tiering, table: TableInfo, ids: range) -> list[dict[str, Any]]:
+    rows = []
+    for number in ids:
+        at = TIMES[number % len(TIMES)]
+        rows.append(
+            {
+                "id": number - 50,
+                "at": at,
+                "seen": None if at is None else at.replace(tzinfo=dt.UTC),
+                "day": None if at is None else at.date(),
+                "region": REGIONS[number % len(REGIONS)],
+                "n": None if number % 7 == 6 else number % 30 - 15,
+                "price": number / 4,
+            }
+        )
+    batch = pa.Table.from_pylist(rows, schema=arrow_schema(COLUMNS))
+    assert sum(tiering.client.write_rows(table.path, WriteKind.APPEND, [batch])) == len(rows)
+    return rows
+
+
+def ids_of(rows: list[dict[str, Any]]) -> list[int]:
+    return sorted(row["id"] for row in rows)
+
+
+def is_equal(tiering: Tiering, table: TableInfo) -> bool:
+    return verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+
+
+def misplaced(tiering: Tiering, table: TableInfo) -> list[Mapping[str, Any]]:
+    """Return the rows that are in another partition than Iceberg's own functions say, with the field that differs."""
+    name, catalog = tiering.name(table), table.lake_catalog_properties["name"]
+    spec = IcebergCatalogs(tiering.spark).find_table(table)._spec
+    source = {number: column.name for number, column in enumerate(COLUMNS, 1)}
+    wrong: list[Mapping[str, Any]] = []
+    for field in spec["fields"]:
+        transform, _, number = field["transform"].removesuffix("]").partition("[")
+        column = source[field["source-id"]]
+        value = {
+            "identity": column,
+            "bucket": f"{catalog}.system.bucket({number}, {column})",
+            "truncate": f"{catalog}.system.truncate({number}, {column})",
+        }.get(transform, f"{catalog}.system.{transform}s({column})")
+        found = f"_partition.`{field['name']}`"
+        query = f"SELECT id, {found} AS found, {value} AS wanted FROM {name} WHERE NOT ({found} <=> {value})"
+        wrong += [{"field": field["name"], **row.asDict()} for row in tiering.spark.sql(query).collect()]
+    return wrong
+
+
+@pytest.mark.parametrize("partition_by", CASES)
+@pytest.mark.sampled(2)
+def test_each_row_is_where_iceberg_looks_for_it(tiering: Tiering, partition_by: str) -> None:
+    table = made(tiering, partition_by)
+    rows = write(tiering, table, range(60))
+    tiering.tier(table)
+    rows += write(tiering, table, range(60, 130))
+    tiering.tier(table)
+    lake = tiering.spark.table(tiering.name(table))
+    assert sorted(row.id for row in lake.select("id").collect()) == ids_of(rows)
+    assert lake.columns == [column.name for column in COLUMNS]
+    assert misplaced(tiering, table) == []
+    assert is_equal(tiering, table)
+
+
+@pytest.mark.parametrize("judge", [SPARK, DUCKDB, CLICKHOUSE, PYICEBERG])
+def test_readers_find_the_rows_of_a_partition(tiering: Tiering, judge: str) -> None:
+    table = made(tiering, "days(at), bucket(4, region)")
+    rows = write(tiering, table, range(60))
+    tiering.tier(table)
+    lake = IcebergCatalogs(tiering.spark).find_table(table)
+    assert lake is not None
+    for predicate in (Predicate("region", "=", "Bönn"), Predicate("id", "<", -10)):
+        found = read(judge, lake.metadata_file, columns=["id"], where=predicate, spark=tiering.spark)
+        wanted = [row for row in rows if (row["region"] == "Bönn" if predicate.column == "region" else row["id"] < -10)]
+        assert sorted(found.column("id").to_pylist()) == ids_of(wanted)
+
+
+def test_a_partition_that_is_not_wanted_is_not_read(tiering: Tiering) -> None:
+    table = made(tiering, "days(at)")
+    write(tiering, table, range(60))
+    tiering.tier(table)
+    query = f"SELECT input_file_name() AS file FROM {tiering.name(table)}"
+    everything = tiering.spark.sql(query).distinct().count()
+    day = tiering.spark.sql(f"{query} WHERE at >= TIMESTAMP_NTZ '2026-11-29 00:00:00'").distinct().count()
+    assert (everything, day) == (len(TIMES), 1)
+
+
+def test_rounds_follow_another_partitioning(tiering: Tiering) -> None:
+    table = made(tiering, "days(at)", partition_keys=())
+    rows = write(tiering, table, range(20))
+    tiering.tier(table)
+    lake = IcebergCatalogs(tiering.spark).find_table(table)
+    assert lake is not None
+    lake.java_table.updateSpec().removeField("at_day").addField("region").commit()
+    rows += write(tiering, table, range(20, 40))
+    tiering.tier(table)
+    assert misplaced_since(tiering, table) == []
+    assert is_equal(tiering, table)
+    done = compact_table(tiering.spark, table, CompactionOptions(min_input_files=2))
+    assert done.error is None
+    assert is_equal(tiering, table)
+    lake = IcebergCatalogs(tiering.spark).find_table(table)
+    assert lake is not None
+    lake.java_table.updateSpec().addField("price").commit()
+    rows += write(tiering, table, range(40, 50))
+    (result,) = tiering.tier_all(table)
+    # The earlier partitioning would be possible, but is not what is wanted.
+    assert result.error is not None
+    assert "DROP PARTITION FIELD `price`" in result.error
+
+
+def misplaced_since(tiering: Tiering, table: TableInfo) -> list[Any]:
+    """Return the rows of the newest files that are in a partition of another region."""
+    rows = tiering.spark.sql(f"SELECT region, _partition.region AS found, _spec_id AS spec FROM {tiering.name(table)}")
+    newest = [row for row in rows.collect() if row.spec == 1]
+    assert len(newest) == 20
+    return [row for row in newest if row.region != row.found]
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "told"),
+    [
+        ("", "it is empty"),
+        ("weeks(at)", "'weeks(at)' is no transform"),
+        ("days(at, 3)", "'days(at, 3)' is no transform"),
+        ("bucket(at)", "'bucket(at)' is no transform"),
+        ("bucket(0, id)", "expected 1 to 2147483647"),
+        ("days(at), days(at)", "day(at) is there twice"),
+        ("days(at", "neither a column nor a transform"),
+        ("gone", "there is no column 'gone': expected one of id, at"),
+        ("price", "the column 'price' is DOUBLE, and identity expects one of BIGINT"),
+        ("hours(day)", "the column 'day' is DATE, and hour expects one of TIMESTAMP"),
+    ],
+)
+def test_a_wrong_partitioning_is_refused_at_creation(tiering: Tiering, partition_by: str, told: str) -> None:
+    with pytest.raises(FlussTieringError) as refused:
+        made(tiering, partition_by)
+    assert refused.value.code is ErrorCode.INVALID_TABLE
+    assert told in refused.value.message
+
+
+def test_a_table_with_a_primary_key_is_partitioned_by_bucket(tiering: Tiering) -> None:
+    with pytest.raises(FlussTieringError, match="expected the option on a table without a primary key only"):
+        made(tiering, "days(at)", primary_key=("id",))
