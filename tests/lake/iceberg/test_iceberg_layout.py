@@ -109,7 +109,7 @@ def test_nested_types_have_ids_of_their_own_behind_the_columns():
 def test_partitioned_by_the_bucket_key_and_without_one_by_the_bucket_itself():
     assert partition_fields(KEYED) == (PartitionTransform("id", "bucket", 4),)
     (by_key,) = partition_fields(TableDescriptor(columns(a="INT"), bucket_keys=("a",), num_buckets=3))
-    assert by_key.transform == "bucket[3]"
+    assert by_key.in_iceberg == "bucket[3]"
     assert partition_fields(TableDescriptor(columns(a="INT"), num_buckets=3)) == (PartitionTransform("__bucket"),)
 
 
@@ -122,7 +122,7 @@ def test_the_partition_keys_come_before_the_bucket():
         PartitionTransform("id", "bucket", 4),
     )
     log = TableDescriptor(of, num_buckets=2, partition_keys=("region",))
-    assert [(field.transform, field.column) for field in partition_fields(log)] == [
+    assert [(field.in_iceberg, field.column) for field in partition_fields(log)] == [
         ("identity", "region"),
         ("identity", "__bucket"),
     ]
