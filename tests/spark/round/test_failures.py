@@ -225,7 +225,23 @@ def test_an_executor_that_was_lost_is_named_with_its_reason():
 
     assert failure_of(PySparkException(text)).message == (
         "a Spark executor was lost: executor 2 exited caused by one of the running tasks: Command exited with code 137"
+        "; it was killed, most often for lack of memory: raise spark.executor.memoryOverhead, or give executors fewer "
+        "cores"
     )
+
+
+def test_a_python_of_a_worker_that_does_not_start_is_told_with_what_to_set() -> None:
+    traceback = '  Traceback (most recent call last):\n    File "runpy.py", line 185, in _run\n      code = _get()\n'
+    for text, said in {
+        f"org.apache.spark.SparkException: \nError from python worker:\n{traceback}  SyntaxError: invalid syntax\n"
+        "PYTHONPATH was:\n  /opt/pyspark.zip\n": "SyntaxError: invalid syntax",
+        'Lost task 0.3: java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory\n'
+        "\tat java.base": 'Cannot run program "/no/python": error=2, No such file or directory',
+    }.items():
+        assert failure_of(PySparkException(text)).message == (
+            f"a Spark worker's Python did not start: {said}. Set PYSPARK_PYTHON to a Python of the driver's version on "
+            "each worker."
+        )
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,12 @@ _WORKER_DIED: Final = "Python worker exited unexpectedly"
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE)
 _JVM_ERROR: Final = re.compile(r"^: (?:\w+\.)+\w+: (.+)$", re.MULTILINE)
 _PYTHON_ERROR: Final = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit)\b.*)$", re.MULTILINE)
+_NOT_STARTED: Final = (
+    re.compile(r"^Error from python worker:\n(?:.*\n)*?\s*(\S.*)\nPYTHONPATH was:", re.MULTILINE),
+    re.compile(r"IOException: (Cannot run program .+)$", re.MULTILINE),
+)
+_SET_PYTHON: Final = "Set PYSPARK_PYTHON to a Python of the driver's version on each worker."
+_MORE_MEMORY: Final = "raise spark.executor.memoryOverhead, or give executors fewer cores"
 _WHAT_TO_DO: Final = {
     # What PyArrow says of a folder without rights, of an immutable one, and of a file system that is read-only.
     re.compile(r"^PermissionError\b|\bErrno 30\b"): (
@@ -38,7 +44,9 @@ _WHAT_TO_DO: Final = {
     re.compile(r"\bErrno 28\b"): (
         "; expected room for the files of the lake table: look at the free space of the lake's folder, and at quotas"
     ),
-    re.compile(r"PYTHON_VERSION_MISMATCH"): " Set PYSPARK_PYTHON to a Python of the driver's version on each worker.",
+    re.compile(r"PYTHON_VERSION_MISMATCH"): f" {_SET_PYTHON}",
+    # What YARN says of its limit names the setting already.
+    re.compile(r"\b137\b(?!.*memoryOverhead)"): f"; it was killed, most often for lack of memory: {_MORE_MEMORY}",
 }
 """What a Python error says -> what is added to it."""
 
@@ -128,9 +136,13 @@ def _cause(error: Py4JError | PySparkException) -> str:
     if own := _OWN_ERROR.findall(text):
         return str(own[-1])
     if lost := _EXECUTOR_LOST.findall(text):
-        return f"a Spark executor was lost: {': '.join(lost[-1])}"
+        reason = ": ".join(lost[-1])
+        return f"a Spark executor was lost: {reason}{_what_to_do(reason)}"
     if _WORKER_DIED in text:
-        return "a Spark executor's Python worker died, killed or out of memory: see the executor's log"
+        return f"a Spark executor's Python worker died, killed or out of memory: see its log, and {_MORE_MEMORY}"
+    for pattern in _NOT_STARTED:
+        if said := pattern.search(text):
+            return f"a Spark worker's Python did not start: {said[1]}. {_SET_PYTHON}"
     # Not every error is called so: pyarrow's are ArrowInvalid and the like.
     if raised := _TRACEBACK.findall(text) or _PYTHON_ERROR.findall(text):
         return f"a Spark task failed: {raised[-1]}{_what_to_do(raised[-1])}"
