@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fetch_spark_jars import jars
-from fetch_test_servers import SERVERS, fetch_jar
+from fetch_test_servers import fetch_jar
 from markdown_text import table
 from platforms.catalogs import CATALOGS
 from platforms.clusters import CLUSTERS, Cluster, tried
@@ -26,7 +26,6 @@ from platforms.stores import STORES
 PLATFORMS: Final = (*CATALOGS, *STORES)
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "reference" / "platforms.md"
-_RESULTS: Final = SERVERS.parent / "platforms"
 _SECRET: Final = re.compile(r"(password|secret|key|token|credential)$")
 _NAMED_ANEW: Final = {
     r"/tmp/fluss-[\w-]+": "/FOLDER",
@@ -176,25 +175,37 @@ def _say(platform: Platform | Cluster, told: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def page(results: Mapping[str, Result]) -> str:
-    """Return the page about platforms."""
-    known = [each for each in PLATFORMS if each.name in results]
-    rows = (
-        (
-            platform.title,
-            *(_cell(platform, results[platform.name], step) for step in _STEPS),
-        )
-        for platform in known
-    )
-    parts = [_INTRODUCTION, table(("Platform", *_STEPS), rows)]
-    for platform in known:
-        parts.append(_section(platform, results[platform.name]))
-    parts.append(_WHERE_SPARK_RUNS)
-    parts += [_section_of_cluster(each, results[each.name]) for each in CLUSTERS if each.name in results]
-    text = "".join(parts)
+def page(results: Mapping[str, Result], before: str) -> str:
+    """Return the page about platforms with the results of a run. The others stay as the page has them."""
+    rows, sections = [], []
+    for platform in PLATFORMS:
+        if result := results.get(platform.name):
+            rows.append(
+                table((platform.title, *(_cell(platform, result, step) for step in _STEPS)), ()).splitlines()[1]
+            )
+            sections.append(_section(platform, result))
+        else:
+            rows.append(_kept(rf"\| {re.escape(platform.title)} \|.*", before))
+            sections.append(_kept_section(platform, before))
+    sections.append(_WHERE_SPARK_RUNS)
+    for cluster in CLUSTERS:
+        result = results.get(cluster.name)
+        sections.append(_section_of_cluster(cluster, result) if result else _kept_section(cluster, before))
+    table_of_all = table(("Platform", *_STEPS), ()) + "".join(f"{row}\n" for row in rows if row)
+    text = "".join((_INTRODUCTION, table_of_all, *sections))
     for pattern, name in _NAMED_ANEW.items():
         text = re.sub(pattern, name, text)
     return text
+
+
+def _kept_section(platform: Platform | Cluster, before: str) -> str:
+    section = _kept(rf"##+ {re.escape(platform.title)}\n(?s:.*?)(?=^##|\Z)", before)
+    return f"\n{section}\n" if section else ""
+
+
+def _kept(pattern: str, before: str) -> str:
+    found = re.search(rf"^{pattern}", before, re.MULTILINE)
+    return found[0].rstrip() if found else ""
 
 
 def _cell(platform: Platform, result: Result, step: str) -> str:
@@ -262,30 +273,21 @@ def main() -> int:
     names = [each.name for each in (*PLATFORMS, *CLUSTERS)]
     parser.add_argument("--only", action="append", choices=names, help="Run only this platform.")
     only = parser.parse_args().only
-    _RESULTS.mkdir(parents=True, exist_ok=True)
     # The emulators of S3 do not know the checksums that Amazon's library sends by default.
     os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "when_required"
     failed: list[str] = []
-    results: dict[str, Result] = {}
     for platform in (*PLATFORMS, *CLUSTERS):
-        kept = _RESULTS / f"{platform.name}.json"
-        if only is None or platform.name in only:
-            try:
-                result = run(platform) if isinstance(platform, Platform) else run_on(platform)
-            except (OSError, RuntimeError, subprocess.SubprocessError, SystemExit) as error:
-                failed.append(f"{platform.name} was not started: {error}")
-                sys.stdout.write(f"{failed[-1]}\n")
-                continue
-            failed += result.failed(platform)
-            kept.write_text(json.dumps({name: getattr(result, name) for name in Result.__slots__}))
-        if kept.exists():
-            results[platform.name] = Result(**json.loads(kept.read_text()))
-    if len(results) == len(names):
-        PAGE.write_text(page(results))
-        sys.stdout.write(f"{PAGE.relative_to(ROOT)} was written; {len(failed)} steps failed.\n")
-    else:
-        lacks = ", ".join(name for name in names if name not in results)
-        sys.stdout.write(f"The page stays as it is, since {lacks} was not run here; {len(failed)} steps failed.\n")
+        if only is not None and platform.name not in only:
+            continue
+        try:
+            result = run(platform) if isinstance(platform, Platform) else run_on(platform)
+        except (OSError, RuntimeError, subprocess.SubprocessError, SystemExit) as error:
+            failed.append(f"{platform.name} was not started: {error}")
+            sys.stdout.write(f"{failed[-1]}\n")
+            continue
+        failed += result.failed(platform)
+        PAGE.write_text(page({platform.name: result}, PAGE.read_text()))
+    sys.stdout.write(f"{PAGE.relative_to(ROOT)} was written; {len(failed)} steps failed.\n")
     return 1 if failed else 0
 
 

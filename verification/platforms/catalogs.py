@@ -5,17 +5,17 @@ from __future__ import annotations
 import getpass
 import shutil
 import subprocess
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from examples.ports import free_ports
-from fetch_test_servers import AWS_BUNDLE, JavaServer, fetch_jar
+from fetch_test_servers import AWS_BUNDLE, JavaServer, fetch, fetch_jar
 from java_servers import RunningProgram, RunningServer
-from platforms.programs import new_java, python_with
+from platforms.programs import MOTO, moto, new_java
 from platforms.running import CHECKSUMS, NOWHERE, Platform, Running
 from platforms.token_proxy import TOKENS_PATH, TokenProxy
 from postgres_support import Postgres, socket_of
@@ -26,7 +26,6 @@ from tcp_proxy import TcpProxy
 _POSTGRESQL: Final = "org.postgresql:postgresql:42.7.8"
 _MARIADB: Final = "org.mariadb.jdbc:mariadb-java-client:3.5.7"
 _NESSIE: Final = "org.projectnessie.nessie:nessie-quarkus:0.99.0:jar:runner"
-_MOTO: Final = "5.2.5"
 _HIVE: Final = JavaServer(
     "hive-metastore-3.1.3",
     (
@@ -209,12 +208,7 @@ def _nessie_server(folder: Path, settings: Mapping[str, str] = MappingProxyType(
 
 @contextmanager
 def _glue(folder: Path) -> Iterator[Running]:
-    (port,) = free_ports(1)
-    python = python_with(f"moto[server,s3,glue]=={_MOTO}")
-    with RunningProgram("moto", folder, port, [str(python.with_name("moto_server")), "-p", str(port)]):
-        endpoint = f"http://127.0.0.1:{port}"
-        # The emulator takes a bucket by a request that nobody has signed.
-        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/lake", method="PUT")).close()
+    with moto(folder) as endpoint:
         yield Running(
             {
                 "type": "glue",
@@ -228,7 +222,7 @@ def _glue(folder: Path) -> Iterator[Running]:
                 "s3.access-key-id": "of-the-emulator",
                 "s3.secret-access-key": "of-the-emulator",
             },
-            f"the emulator moto {_MOTO}",
+            f"the emulator moto {MOTO}",
             [AWS_BUNDLE],
             {"AWS_ACCESS_KEY_ID": "of-the-emulator", "AWS_SECRET_ACCESS_KEY": "of-the-emulator"},
             wrong={
@@ -240,7 +234,7 @@ def _glue(folder: Path) -> Iterator[Running]:
 
 
 @contextmanager
-def _hive(folder: Path) -> Iterator[Running]:
+def _hive(folder: Path, *, transactions: bool) -> Iterator[Running]:
     (port,) = free_ports(1)
     warehouse = folder / "warehouse"
     warehouse.mkdir(parents=True)
@@ -258,6 +252,10 @@ def _hive(folder: Path) -> Iterator[Running]:
     options += [
         f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in ("java.lang", "java.net", "java.util", "java.nio")
     ]
+    if transactions:
+        fetch(_HIVE)
+        tables = str(Path(__file__).with_name("HiveTables.java"))
+        subprocess.run(["java", *options, "-cp", _HIVE.class_path, tables], check=True, capture_output=True)
     with RunningServer(_HIVE, folder, port, options=options, arguments=["-p", str(port)]) as server:
         yield Running(
             {
@@ -266,7 +264,7 @@ def _hive(folder: Path) -> Iterator[Running]:
                 "uri": f"thrift://127.0.0.1:{port}",
                 "warehouse": f"file:{warehouse}",
             },
-            "Hive 3.1.3, with Derby and without its transaction tables",
+            f"Hive 3.1.3, with Derby and {'with' if transactions else 'without'} its transaction tables",
             wrong={"address": {"uri": f"thrift://{NOWHERE}"}},
             stop=server.stop,
             start=server.start,
@@ -295,10 +293,11 @@ CATALOGS: Final = (
         ),
     ),
     Platform("glue", "AWS Glue and S3", _glue),
+    Platform("hive-lock", "Hive metastore", partial(_hive, transactions=True)),
     Platform(
         "hive",
-        "Hive metastore",
-        _hive,
+        "Hive metastore without its lock",
+        partial(_hive, transactions=False),
         options={"iceberg.engine.hive.lock-enabled": "false"},
         note="Without the lock, two drivers are safe only on a metastore that [has HIVE-26882](lake.md#catalogs), "
         "which this version has not.",

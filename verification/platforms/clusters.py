@@ -56,11 +56,14 @@ _HADOOP: Final = JavaServer(
 )
 _SPARK: Final = Path(pyspark.__file__).parent
 _BIN: Final = Path(sys.executable).parent
+_ENGINE: Final = Path(__file__).resolve().parents[2] / "engine"
 _ROUND_S: Final = 240.0
 _ENDED_S: Final = 120.0
 _SMALL: Final = {
     "spark.driver.memory": "512m",
+    "spark.driver.memoryOverhead": "1g",
     "spark.executor.memory": "512m",
+    "spark.executor.memoryOverhead": "1g",
     "spark.executor.cores": "1",
     "spark.yarn.am.memory": "512m",
     "spark.yarn.submit.waitAppCompletion": "true",
@@ -143,6 +146,26 @@ class Table(Changes):
         super().__init__(site.client, site.target, name=name)
         self._site, self._environment = site, environment
         self._command = [*command, "--server", site.target, str(self._table.path)]
+
+    def round(self) -> None:
+        """Tier a first time."""
+        self._write({key: f"name {key}" for key in range(1000)})
+        self._tier()
+        self._compare()
+
+    def refused(self, told: str) -> str:
+        """Tier, which must fail with an error that has a text in it, and return the error."""
+        self._write({key: f"name {key}" for key in range(1000)})
+        application = self._start()
+        try:
+            application.communicate(timeout=_ROUND_S)
+        finally:
+            application.kill()
+        (status,) = self._client.list_tiering_statuses(self._table.path)
+        error = str(status.last_error)
+        expect(status.state is TieringState.FAILED and told in error, f"{status.state}: {error}")
+        expect(not self._pinned(), "a snapshot stays leased")
+        return error
 
     def killed(self, program: str, *, tiers: bool) -> None:
         """Kill a process of the application in mid-round.
@@ -279,25 +302,35 @@ def _yarn(site: Site) -> Iterator[tuple[str, str, Callable[[], str | None]]]:
         client = [str(_BIN / "fluss-tiering"), "tier", "--master", "yarn"]
         of_client = {**environment, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": sys.executable}
         archive = str(next(package.glob("*.zip")))
-        cluster = [
-            *(str(_BIN / "spark-submit"), "--master", "yarn", "--deploy-mode", "cluster", "--py-files", archive),
-            *("--conf", f"spark.yarn.appMasterEnv.PYSPARK_PYTHON={python}"),
-            *("--conf", f"spark.executorEnv.PYSPARK_PYTHON={python}", "--conf", "spark.scheduler.mode=FAIR"),
-            *("--jars", ",".join(map(str, jars())), str(package / "application.py")),
-            # YARN kills the driver before it can release its lease, and the step waits until the lease has expired.
-            *("--lease-duration-ms", "60000"),
-        ]
+
+        def in_cluster(python: str, *shipped: str) -> list[str]:
+            return [
+                *(str(_BIN / "spark-submit"), "--master", "yarn", "--deploy-mode", "cluster", *shipped),
+                *("--conf", f"spark.yarn.appMasterEnv.PYSPARK_PYTHON={python}"),
+                *("--conf", f"spark.executorEnv.PYSPARK_PYTHON={python}", "--conf", "spark.scheduler.mode=FAIR"),
+                *("--jars", ",".join(map(str, jars())), str(package / "application.py")),
+                # YARN kills the driver before it can release its lease, and a step waits until the lease has expired.
+                *("--lease-duration-ms", "60000"),
+            ]
+
         kill = partial(_kill_application, conf)
         by_client = Table(site, "by_client", client, of_client)
         yield "client", "two rounds, with upserts and deletes", by_client.rounds
         yield "client", "an executor killed in mid-round", partial(by_client.killed, _EXECUTOR, tiers=True)
         yield "client", "the application master killed in mid-round", partial(by_client.killed, _LAUNCHER, tiers=True)
         yield "client", "`yarn application -kill` in mid-round", partial(by_client.ended, kill, _LAUNCHER)
-        by_cluster = Table(site, "by_cluster", cluster, environment)
+        too_little = {**_SMALL, "spark.executor.memory": "450m", "spark.executor.memoryOverhead": "16m"}
+        over = Table(site, "over_memory", client, {**of_client, "SPARK_CONF_DIR": str(_conf(site.folder, too_little))})
+        yield "client", "executors over their memory", partial(over.refused, "memoryOverhead")
+        by_cluster = Table(site, "by_cluster", in_cluster(python, "--py-files", archive), environment)
         yield "cluster", "two rounds, with upserts and deletes", by_cluster.rounds
         yield "cluster", "an executor killed in mid-round", partial(by_cluster.killed, _EXECUTOR, tiers=True)
         yield "cluster", "the application master killed in mid-round", partial(by_cluster.killed, _MASTER, tiers=True)
         yield "cluster", "`yarn application -kill` in mid-round", partial(by_cluster.ended, kill, _MASTER)
+        packed = f"{_packed_python(site.folder)}#environment"
+        by_archive = in_cluster("./environment/bin/python", "--archives", packed)
+        by_archive_table = Table(site, "by_archive", by_archive, environment)
+        yield "cluster", "a Python with the package by `--archives`", by_archive_table.round
         yield "local", "a warehouse on HDFS, without `libhdfs.so`", partial(_refused_hdfs, site, conf)
 
 
@@ -363,6 +396,20 @@ def _standalone(site: Site) -> Iterator[tuple[str, str, Callable[[], str | None]
             yield mode, "two rounds, with upserts and deletes", table.rounds
             yield mode, "an executor killed in mid-round", partial(table.killed, _EXECUTOR, tiers=True)
         yield "Connect", "`--master sc://HOST:15002`", partial(_refused_connect, site, "sc://127.0.0.1:15002")
+
+
+def _packed_python(folder: Path) -> Path:
+    """Return an archive of a virtual environment with the package. Of pyspark it lacks the jars, which YARN has."""
+    environment, packed = folder / "environment", folder / "environment.tar.gz"
+    uv = str(_BIN / "uv")
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(environment)], check=True)
+    package = f"fluss-tiering[spark] @ {_ENGINE.as_uri()}"
+    subprocess.run([uv, "pip", "install", "--quiet", "--python", str(environment), package], check=True)
+    subprocess.run(
+        ["tar", "--use-compress-program=gzip -1", "--exclude=pyspark/jars", "-cf", packed, "-C", environment, "."],
+        check=True,
+    )
+    return packed
 
 
 def _conf(folder: Path, settings: Mapping[str, str]) -> Path:

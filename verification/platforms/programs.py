@@ -6,11 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from examples.ports import free_ports
 from fetch_test_servers import SERVERS
+from java_servers import RunningProgram
 
+MOTO: Final = "5.2.5"
 _UV: Final = str(Path(sys.executable).with_name("uv"))
 
 
@@ -48,3 +54,15 @@ def new_java() -> str:
         if java.exists() and not any(each in home.name for each in ("-8-", "-11-", "-17-", "1.17", "17")):
             return str(java)
     return shutil.which("java") or "java"
+
+
+@contextmanager
+def moto(folder: Path) -> Iterator[str]:
+    """Start the emulator of AWS with a bucket `lake`, and yield its address."""
+    (port,) = free_ports(1)
+    python = python_with(f"moto[server,s3,glue]=={MOTO}")
+    with RunningProgram("moto", folder, port, [str(python.with_name("moto_server")), "-p", str(port)]):
+        endpoint = f"http://127.0.0.1:{port}"
+        # The emulator takes a bucket by a request that nobody has signed.
+        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/lake", method="PUT")).close()
+        yield endpoint

@@ -13,10 +13,10 @@ from typing import Final
 from examples.ports import free_ports
 from fetch_test_servers import AWS_BUNDLE, REST_AWS, fetch_jar
 from java_servers import RunningProgram
-from platforms.programs import go_program, npm_programs, python_with
+from platforms.programs import MOTO, go_program, moto, npm_programs, python_with
 from platforms.running import CHECKSUMS, NOWHERE, Platform, Running, place_on_s3, sqlite
 from rest_support import RestCatalog
-from s3_support import ACCESS_KEY, SECRET_KEY, S3Server
+from s3_support import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 
 _AZURE_BUNDLE: Final = "org.apache.iceberg:iceberg-azure-bundle:1.10.0"
 _GCP_BUNDLE: Final = "org.apache.iceberg:iceberg-gcp-bundle:1.11.0"
@@ -49,6 +49,33 @@ def _s3(folder: Path) -> Iterator[Running]:
             },
             stop=store.stop,
             start=store.start,
+        )
+
+
+@contextmanager
+def _s3_role(folder: Path) -> Iterator[Running]:
+    with moto(folder) as endpoint:
+        yield Running(
+            {
+                **sqlite(folder),
+                "warehouse": "s3://lake/warehouse",
+                "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+                "s3.endpoint": endpoint,
+                "s3.path-style-access": "true",
+                "s3.sse.type": "s3",
+                "client.factory": "org.apache.iceberg.aws.AssumeRoleAwsClientFactory",
+                "client.assume-role.arn": "arn:aws:iam::123456789012:role/lake",
+                "client.assume-role.region": REGION,
+            },
+            f"the emulator moto {MOTO}, which checks no rights",
+            [AWS_BUNDLE],
+            {
+                "AWS_ENDPOINT_URL_STS": endpoint,
+                "AWS_ACCESS_KEY_ID": "of-the-emulator",
+                "AWS_SECRET_ACCESS_KEY": "of-the-emulator",
+                **CHECKSUMS,
+            },
+            {"encryption": {"s3.sse.type": "kms"}},
         )
 
 
@@ -144,6 +171,7 @@ def _make_container(host: str) -> None:
 
 STORES: Final = (
     Platform("s3", "S3, with a JDBC catalog", _s3),
+    Platform("s3-role", "S3 with an assumed role and encryption, with a JDBC catalog", _s3_role),
     Platform("rest-s3", "REST catalog that vends credentials, on S3", _rest_on_s3),
     Platform(
         "azure",
