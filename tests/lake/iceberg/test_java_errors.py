@@ -207,6 +207,9 @@ def test_other_errors_of_the_connection_to_the_jvm():
     assert java_error_text(Py4JNetworkError()) == "the connection to Spark's JVM broke: Py4JNetworkError"
     assert java_error_text(PySparkException("[X] no such table\n\tat")) == "PySparkException: [X] no such table"
     assert java_error_text(PySparkException("")) == "PySparkException: no message"
+    # What pyspark makes of Java's IllegalArgumentException.
+    missing = "Cannot initialize FileIO X: Cannot find constructor for interface Y"
+    assert java_error_text(PySparkException(missing)).startswith("Spark lacks a jar of the lake: name its package in")
 
 
 def test_the_message_of_the_root_cause():

@@ -117,7 +117,8 @@ def java_error_text(error: Py4JError | PySparkException) -> str:
     """
     if isinstance(error, PySparkException):
         # pyspark converts some Java exceptions to its own, for example java.lang.IllegalArgumentException.
-        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+        said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+        return f"{_WORDS_NO_CLASS}: {said}" if _NO_CONSTRUCTOR in said else said
     if not isinstance(error, Py4JJavaError):
         # The text of an error without a message is "None".
         said = "" if error.args == (None,) else str(error)
