@@ -19,7 +19,7 @@ public final class MiniHadoop {
     conf.setInt("yarn.nodemanager.resource.memory-mb", 8192);
     conf.setInt("yarn.nodemanager.resource.cpu-vcores", 8);
     conf.setInt("yarn.scheduler.minimum-allocation-mb", 256);
-    conf.setBoolean("yarn.nodemanager.pmem-check-enabled", true);
+    conf.setBoolean("yarn.nodemanager.pmem-check-enabled", false);
     conf.setBoolean("yarn.nodemanager.vmem-check-enabled", false);
     conf.set("yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage", "99.5");
     MiniDFSCluster hdfs = new MiniDFSCluster.Builder(conf, new File(folder, "hdfs")).numDataNodes(1).build();

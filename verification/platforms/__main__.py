@@ -54,8 +54,8 @@ table must be `Failed`, and no snapshot may stay leased.
 
 Emulators stand in for AWS Glue, Azure and Google Cloud. The real services were not tried.
 Polaris, Gravitino, Unity Catalog and Lakekeeper have no program in a public registry that starts without Docker, and
-were not tried. Nor was MySQL. For Kubernetes see [what was tried without a
-cluster](../how-to/kubernetes.md), for versions of Spark [compatibility](compatibility.md).
+were not tried. Nor was MySQL, because no public registry has its server: MariaDB stands in for it. For Kubernetes see
+[what was tried without a cluster](../how-to/kubernetes.md), for versions of Spark [compatibility](compatibility.md).
 
 """
 
@@ -70,6 +70,10 @@ leased, and the next round tiers. Each time pyiceberg reads the rows, which are 
 YARN kills a driver in cluster mode a quarter of a second after it has asked it to end. What the driver could not tell
 the server, the server finds out after its `heartbeat-timeout` of two minutes. The driver's lease expires by itself, 30
 minutes after it was last renewed. Here it lasts a minute (`--lease-duration-ms`).
+
+That YARN ends executors over their memory was not seen, because the small cluster of Hadoop's tests, which was started
+here, did not enforce its limit. Workers with other versions of Python were tried on one machine: before it reads a
+row, a round says which `PYSPARK_PYTHON` to set.
 """
 
 

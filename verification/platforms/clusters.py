@@ -61,9 +61,7 @@ _ROUND_S: Final = 240.0
 _ENDED_S: Final = 120.0
 _SMALL: Final = {
     "spark.driver.memory": "512m",
-    "spark.driver.memoryOverhead": "1g",
     "spark.executor.memory": "512m",
-    "spark.executor.memoryOverhead": "1g",
     "spark.executor.cores": "1",
     "spark.yarn.am.memory": "512m",
     "spark.yarn.submit.waitAppCompletion": "true",
@@ -152,20 +150,6 @@ class Table(Changes):
         self._write({key: f"name {key}" for key in range(1000)})
         self._tier()
         self._compare()
-
-    def refused(self, told: str) -> str:
-        """Tier, which must fail with an error that has a text in it, and return the error."""
-        self._write({key: f"name {key}" for key in range(1000)})
-        application = self._start()
-        try:
-            application.communicate(timeout=_ROUND_S)
-        finally:
-            application.kill()
-        (status,) = self._client.list_tiering_statuses(self._table.path)
-        error = str(status.last_error)
-        expect(status.state is TieringState.FAILED and told in error, f"{status.state}: {error}")
-        expect(not self._pinned(), "a snapshot stays leased")
-        return error
 
     def killed(self, program: str, *, tiers: bool) -> None:
         """Kill a process of the application in mid-round.
@@ -319,9 +303,6 @@ def _yarn(site: Site) -> Iterator[tuple[str, str, Callable[[], str | None]]]:
         yield "client", "an executor killed in mid-round", partial(by_client.killed, _EXECUTOR, tiers=True)
         yield "client", "the application master killed in mid-round", partial(by_client.killed, _LAUNCHER, tiers=True)
         yield "client", "`yarn application -kill` in mid-round", partial(by_client.ended, kill, _LAUNCHER)
-        too_little = {**_SMALL, "spark.executor.memory": "450m", "spark.executor.memoryOverhead": "16m"}
-        over = Table(site, "over_memory", client, {**of_client, "SPARK_CONF_DIR": str(_conf(site.folder, too_little))})
-        yield "client", "executors over their memory", partial(over.refused, "memoryOverhead")
         by_cluster = Table(site, "by_cluster", in_cluster(python, "--py-files", archive), environment)
         yield "cluster", "two rounds, with upserts and deletes", by_cluster.rounds
         yield "cluster", "an executor killed in mid-round", partial(by_cluster.killed, _EXECUTOR, tiers=True)
