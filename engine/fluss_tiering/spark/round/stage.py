@@ -141,8 +141,8 @@ def _cause(error: Py4JError | PySparkException) -> str:
     if _WORKER_DIED in text:
         return f"a Spark executor's Python worker died, killed or out of memory: see its log, and {_MORE_MEMORY}"
     for pattern in _NOT_STARTED:
-        if said := pattern.search(text):
-            return f"a Spark worker's Python did not start: {said[1]}. {_SET_PYTHON}"
+        if failed := pattern.search(text):
+            return f"a Spark worker's Python did not start: {failed[1]}. {_SET_PYTHON}"
     # Not every error is called so: pyarrow's are ArrowInvalid and the like.
     if raised := _TRACEBACK.findall(text) or _PYTHON_ERROR.findall(text):
         return f"a Spark task failed: {raised[-1]}{_what_to_do(raised[-1])}"
