@@ -47,7 +47,7 @@ def rebased(table: WrittenRounds, files: list[LakeFile], before: list[LiveDataFi
 
 
 @FORMATS
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_same_rows_are_deleted_wherever_a_rewrite_has_put_them(tmp_path: Path, version: int, seed: int) -> None:
     # E3
     chance = random.Random(seed)

@@ -62,7 +62,7 @@ def encoded(value: object) -> bytes:
 
 
 @given(data=st.data(), types=st.lists(data_types(), min_size=1, max_size=4), rows=st.integers(0, 40))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_hashes_are_those_of_plain_python(data: st.DataObject, types: list[DataType], rows: int):
     drawn = [data.draw(st.lists(values_of(each), min_size=rows, max_size=rows)) for each in types]
     arrays = [
