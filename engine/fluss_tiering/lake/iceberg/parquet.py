@@ -189,6 +189,11 @@ class ParquetPieceWriter:
         """How many bytes of rows are held in memory, before they are written."""
         return self._data.buffered_bytes
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a data file is open."""
+        return self._data.is_open
+
     def flush(self, *, finish: bool = False) -> None:
         """Write the rows that are held in memory, and finish the file if that is wanted."""
         with naming_expired_credentials(self._io_properties):
@@ -255,12 +260,12 @@ class PartitionedPieceWriter:
             self._writer(partition).write_columns(columns)
         while sum(each.buffered_bytes for each in self._writers.values()) > self._most_bytes:
             max(self._writers.values(), key=lambda each: each.buffered_bytes).flush()
+        if sum(each.is_open for each in self._writers.values()) > _OPEN_PARTITIONS:
+            for each in self._writers.values():
+                each.flush(finish=True)
 
     def _writer(self, partition: RowPartition) -> ParquetPieceWriter:
         if partition not in self._writers:
-            if len(self._writers) % _OPEN_PARTITIONS == _OPEN_PARTITIONS - 1:
-                for each in self._writers.values():
-                    each.flush(finish=True)
             place = replace(self._place, row_partition=partition)
             prefix = f"{self._prefix}-p{len(self._writers)}"
             self._writers[partition] = ParquetPieceWriter(self._settings, place, prefix)
@@ -365,6 +370,10 @@ class _RollingFiles:
         self.buffered_bytes += batch.nbytes
         if self._buffered_rows >= _MAX_BUFFERED_ROWS or self.buffered_bytes >= self._most_bytes:
             self.flush()
+
+    @property
+    def is_open(self) -> bool:
+        return self._open is not None
 
     def flush(self, *, finish: bool = False) -> None:
         if self._buffer:
