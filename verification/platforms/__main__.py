@@ -53,9 +53,10 @@ those that were written. At last each setting that one gets wrong is set wrongly
 table must be `Failed`, and no snapshot may stay leased.
 
 Emulators stand in for AWS Glue, Azure and Google Cloud. The real services were not tried.
-Polaris, Gravitino, Unity Catalog and Lakekeeper have no program in a public registry that starts without Docker, and
-were not tried. Nor was MySQL, because no public registry has its server: MariaDB stands in for it. For Kubernetes see
-[what was tried without a cluster](../how-to/kubernetes.md), for versions of Spark [compatibility](compatibility.md).
+Gravitino, Unity Catalog and Lakekeeper have no program in a public registry that starts without Docker, and were not
+tried. Nor was Polaris, of which only a library is there, whose parent project could not be fetched to build it. Nor was
+MySQL, because no public registry has its server: MariaDB stands in for it. For Kubernetes see [what was tried without a
+cluster](../how-to/kubernetes.md), for versions of Spark [compatibility](compatibility.md).
 
 """
 
