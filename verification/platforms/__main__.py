@@ -50,7 +50,7 @@ round, a round after upserts and deletes, `verify`, `compact`, a further round a
 the first table two applications then tier at the same time, a compaction runs beside rounds, and the platform is killed
 in mid-round and started again. After each step Spark's own reader of Iceberg reads the rows, which are compared with
 those that were written. At last each setting that one gets wrong is set wrongly: the round must fail with one line, the
-table must be `Failed`, and no snapshot may stay leased.
+table must be `Failed`, and no snapshot may stay leased. The seconds are of two cores that did other work, too.
 
 Emulators stand in for AWS Glue, Azure and Google Cloud. The real services were not tried.
 Gravitino, Unity Catalog and Lakekeeper have no program in a public registry that starts without Docker, and were not
