@@ -87,6 +87,16 @@ LAKE_COMMIT_BRANCH: Final = TableOption(
     "`fluss-tiering publish` moves `main` forward, and Fluss is told of them only then. It is not an option of Fluss: "
     "a table of a cluster has it as `fluss.table.datalake.commit-branch`.",
 )
+LAKE_LAYOUT: Final = TableOption(
+    "table.datalake.layout",
+    "Enum",
+    "legacy",
+    "The layout of a lake table that a round creates. `clean` has the columns of the table only, as Fluss 1.0.0 makes "
+    "it. `legacy` has `__bucket`, `__offset` and `__timestamp`, too, as Fluss 0.9.1 makes it. It is not an option of "
+    "Fluss, and a cluster creates its lake tables itself.",
+)
+LAYOUTS: Final = ("legacy", "clean")
+"""The values of that option."""
 LAKE_PARTITION_BY: Final = TableOption(
     "table.datalake.partition-by",
     "String",
@@ -209,6 +219,7 @@ TABLE_OPTIONS: Final = (
     LAKE_MAX_ROUND_DURATION,
     LAKE_DELETE_FILES,
     LAKE_COMMIT_BRANCH,
+    LAKE_LAYOUT,
     LAKE_PARTITION_BY,
     LAKE_AUTO_COMPACTION,
     LAKE_AUTO_EXPIRE_SNAPSHOT,

@@ -27,9 +27,11 @@ from fluss_tiering.model.table_options import (
     LAKE_COMMIT_BRANCH,
     LAKE_DATABASE_NAME,
     LAKE_DELETE_FILES,
+    LAKE_LAYOUT,
     LAKE_PARTITION_BY,
     LAKE_TABLE_NAME,
     LAKE_TABLE_PREFIX,
+    LAYOUTS,
     OWN_OF_CLUSTERS,
     OWN_PREFIX,
     expected_of_bloom_filters,
@@ -122,7 +124,11 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
     size = properties.get(ICEBERG_TARGET_FILE_SIZE.key)
     if size is not None and not _is_positive(size):
         yield f"{ICEBERG_TARGET_FILE_SIZE.key} is {size!r}: expected a whole number of bytes above 0"
-    for key, values in (*((key, DELETE_FILES) for key in _DELETE_FILES), (ICEBERG_FORMAT_VERSION.key, FORMAT_VERSIONS)):
+    for key, values in (
+        *((key, DELETE_FILES) for key in _DELETE_FILES),
+        (ICEBERG_FORMAT_VERSION.key, FORMAT_VERSIONS),
+        (LAKE_LAYOUT.key, LAYOUTS),
+    ):
         value = properties.get(key)
         if value is not None and value.lower() not in values:
             yield f"{key} is {value!r}: expected {' or '.join(values)}"

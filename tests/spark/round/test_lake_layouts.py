@@ -40,13 +40,12 @@ KEYS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=KEYS)
 def table(request: pytest.FixtureRequest, tiering: Tiering) -> TableInfo:
-    """Return a table whose lake table is clean."""
+    """Return a table whose first round makes a clean lake table."""
     keys = KEYS[request.param]
     partition = DAY if "partition_keys" in keys else ()
-    descriptor = TableDescriptor((*COLUMNS, *partition), num_buckets=3, properties=OPTIONS, **keys)
-    made = tiering.client.create_table(new_path(), descriptor)
-    make_clean(tiering, made)
-    return made
+    properties = {**OPTIONS, "table.datalake.layout": "clean"}
+    descriptor = TableDescriptor((*COLUMNS, *partition), num_buckets=3, properties=properties, **keys)
+    return tiering.client.create_table(new_path(), descriptor)
 
 
 OPTIONS = {"table.datalake.enabled": "true"}

@@ -24,7 +24,7 @@ from fluss_tiering.lake.iceberg.java import (
 )
 from fluss_tiering.lake.iceberg.layout import (
     SORT_COLUMN,
-    created_partition,
+    clean_partition,
     is_clean,
     partition_of,
     schema_json,
@@ -179,13 +179,13 @@ class IcebergCatalogs:
         )
 
     def _create(self, catalog: JavaCatalog, table: TableInfo) -> JavaTable:
-        by_rows = created_partition(table)
-        fields = partition_of(table) if by_rows is None else by_rows
+        clean = clean_partition(table)
+        fields = partition_of(table) if clean is None else clean
         asked = {
-            "schema": schema_json(table.descriptor, clean=by_rows is not None),
+            "schema": schema_json(table.descriptor, clean=clean is not None),
             "fields": [(field.column, field.name, field.number) for field in fields],
             "properties": table_properties(table.descriptor),
-            "sortedBy": SORT_COLUMN if by_rows is None else None,
+            "sortedBy": SORT_COLUMN if clean is None else None,
         }
         try:
             return call(self._library(), "create", catalog, str(table.lake_path), _branch(table), asked)

@@ -27,6 +27,7 @@ from fluss_tiering.model.table import (
 from fluss_tiering.model.table_options import (
     ICEBERG_DELETE_OLD_METADATA,
     LAKE_CATALOG_PREFIX,
+    LAKE_LAYOUT,
     LAKE_PARTITION_BY,
     LAKE_TABLE_PREFIX,
     OWN_PREFIX,
@@ -172,17 +173,19 @@ def partition_of(table: TableInfo, *, clean: bool = False) -> tuple[PartitionTra
     return fields[:-1] if clean and by_bucket.column == BUCKET_COLUMN else fields
 
 
-def created_partition(table: TableInfo) -> tuple[PartitionTransform, ...] | None:
-    """Return the partition fields of a lake table that is created with the option `table.datalake.partition-by`.
+def clean_partition(table: TableInfo) -> tuple[PartitionTransform, ...] | None:
+    """Return the partition fields of a lake table that is created in the clean layout; None if it is not.
 
-    These are the partition keys of the table and then the transforms of the option; None without the option.
+    By the option `table.datalake.partition-by`, these are the partition keys of the table and then its transforms.
 
     Raises:
-        FlussTieringError: INVALID_TABLE if the option is wrong.
+        FlussTieringError: INVALID_TABLE as for `partition_of`, or if the option is wrong.
     """
-    text = table.descriptor.properties.get(LAKE_PARTITION_BY.key)
+    properties = table.descriptor.properties
+    text = properties.get(LAKE_PARTITION_BY.key)
     if text is None:
-        return None
+        wants_clean = properties.get(LAKE_LAYOUT.key, LAKE_LAYOUT.default).lower() == "clean"
+        return partition_of(table, clean=True) if wants_clean else None
     return (*map(PartitionTransform, table.descriptor.partition_keys), *parse_partition_by(text))
 
 
