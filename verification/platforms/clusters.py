@@ -151,6 +151,15 @@ class Table(Changes):
         self._tier()
         self._compare()
 
+    def refused(self, reason: str) -> str:
+        """Write a row and tier, which must be refused in a line with the reason, and return the line."""
+        # Without a new row, no round would start Spark.
+        self._write({1: "refused"})
+        application = self._start()
+        told, _ = application.communicate(timeout=_ROUND_S)
+        expect(application.returncode != 0 and reason in _last(told), f"exit code {application.returncode}: {told}")
+        return _last(told).removeprefix("error: ")
+
     def killed(self, program: str, *, tiers: bool) -> None:
         """Kill a process of the application in mid-round.
 
@@ -323,14 +332,6 @@ def _refused_hdfs(site: Site, conf: Path) -> str:
     return str(refused["told"])
 
 
-def _refused_connect(site: Site, url: str) -> str:
-    command = [str(_BIN / "fluss-tiering"), "tier", "--server", site.target, "--master", url, "shop.fixed"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_ROUND_S, check=False)
-    told = done.stderr.strip().splitlines()[-1].removeprefix("error: ")
-    expect(done.returncode != 0 and "Spark Connect" in told, f"exit code {done.returncode}: {told}")
-    return told
-
-
 @contextmanager
 def _hadoop(folder: Path) -> Iterator[Path]:
     """Start YARN and HDFS in one JVM, and yield the folder of their settings."""
@@ -376,7 +377,8 @@ def _standalone(site: Site) -> Iterator[tuple[str, str, Callable[[], str | None]
             table = Table(site, "dynamic" if settings else "fixed", command, environment)
             yield mode, "two rounds, with upserts and deletes", table.rounds
             yield mode, "an executor killed in mid-round", partial(table.killed, _EXECUTOR, tiers=True)
-        yield "Connect", "`--master sc://HOST:15002`", partial(_refused_connect, site, "sc://127.0.0.1:15002")
+        by_connect = Table(site, "by_connect", [*command[:-1], "sc://127.0.0.1:15002"], {})
+        yield "Connect", "`--master sc://HOST:15002`", partial(by_connect.refused, "Spark Connect")
 
 
 def _packed_python(folder: Path) -> Path:
