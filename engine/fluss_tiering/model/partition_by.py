@@ -23,6 +23,7 @@ _TYPES: Final = {
     "truncate": _TEXTS | _WHOLE,
 }
 """The types of columns that rounds can partition by, for each transform: those of Iceberg's that have exact values."""
+_OF_TIME: Final = frozenset({"year", "month", "day", "hour"})
 _WITH_NUMBER: Final = ("bucket", "truncate")
 _TERM: Final = re.compile(r"(?:(?P<name>\w+)\s*\((?P<arguments>[^()]*)\)|(?P<column>[^(),]+))\s*(?:,|$)\s*")
 _OF_ICEBERG: Final = re.compile(r"([a-z]+)(?:\[(\d+)\])?")
@@ -48,6 +49,13 @@ class PartitionTransform:
         """The transform in Iceberg's JSON."""
         return self.name if self.number is None else f"{self.name}[{self.number}]"
 
+    @property
+    def field_name(self) -> str:
+        """The name that Iceberg gives the partition field."""
+        if self.name == "identity":
+            return self.column
+        return f"{self.column}_{'trunc' if self.name == 'truncate' else self.name}"
+
     def in_sql(self, column: str) -> str:
         """Return the transform in Spark's DDL.
 
@@ -69,12 +77,15 @@ def parse_partition_by(text: str) -> Sequence[PartitionTransform]:
     The names are those of Spark's DDL, in the singular or the plural.
 
     Raises:
-        FlussTieringError: INVALID_TABLE if the text is something else, or has a transform twice.
+        FlussTieringError: INVALID_TABLE if the text is something else, or has a kind of transform twice of one column.
     """
     found = list(_parsed(text))
-    twice = [each for number, each in enumerate(found) if each in found[:number]]
-    if twice or not found:
-        raise _wrong(text, f"{twice[0].in_iceberg}({twice[0].column}) is there twice" if twice else "it is empty")
+    if not found:
+        raise _wrong(text, "it is empty")
+    kinds = [(each.column, "time" if each.name in _OF_TIME else each.name) for each in found]
+    for number, kind in enumerate(kinds):
+        if kind in kinds[:number]:
+            raise _wrong(text, f"{found[number].in_sql(kind[0])} comes after another one of the same column")
     return found
 
 
@@ -86,7 +97,7 @@ def _parsed(text: str) -> Iterator[PartitionTransform]:
             raise _wrong(text, f"{text[start:]!r} is neither a column nor a transform of one")
         start = term.end()
         if term["column"] is not None:
-            yield PartitionTransform(term["column"].strip())
+            yield PartitionTransform(term["column"].strip().strip("`"))
             continue
         name = term["name"].lower().removesuffix("s")
         arguments = [each.strip() for each in term["arguments"].split(",")]
@@ -99,7 +110,7 @@ def _parsed(text: str) -> Iterator[PartitionTransform]:
         number = int(numbers[0]) if numbers else None
         if number is not None and not 0 < number <= _MAX_NUMBER:
             raise _wrong(text, f"{term[0].rstrip(', ')!r} has the number {number}: expected 1 to {_MAX_NUMBER}")
-        yield PartitionTransform(columns[0], name, number)
+        yield PartitionTransform(columns[0].strip("`"), name, number)
 
 
 def transform_of_iceberg(column: str, transform: str) -> PartitionTransform | None:

@@ -177,6 +177,11 @@ def _partition(descriptor: TableDescriptor) -> Iterator[str]:
                 f"{key} is {text!r}: the column {each.column!r} is {columns[each.column]}, and {each.name} expects "
                 f"one of {expected_type(each)}"
             )
+        elif each.name != "identity" and each.field_name in columns:
+            yield (
+                f"{key} is {text!r}: Iceberg calls the partition field of {each.in_sql(each.column)} "
+                f"{each.field_name!r}, as a column of the table: expected another name; rename the column"
+            )
         elif each.column in descriptor.partition_keys and each.name == "identity":
             yield f"{key} is {text!r}: {each.column!r} is a partition key already: leave it out"
 

@@ -197,6 +197,39 @@ def test_maintenance_works_on_the_branch(tiering: Tiering) -> None:
     assert is_equal(tiering, table)
 
 
+@pytest.mark.parametrize("branch", ["main", "audit"])
+def test_an_expiry_leaves_what_a_tag_needs(tiering: Tiering, branch: str) -> None:
+    table = branched(tiering, primary_key=False, properties={"table.datalake.commit-branch": branch})
+    for number in range(2):
+        newest = tiered(tiering, table, named([number], "early"))
+    if branch == "main":
+        lake_of(tiering, table).manageSnapshots().createTag("kept", newest).commit()
+    else:
+        publish(tiering, table, tag="kept")
+    # This removes the files that the tag needs, and is the oldest snapshot after it that is left.
+    assert compact_table(tiering.spark, table, CompactionOptions(min_input_files=2)).error is None
+    tiered(tiering, table, named([2], "late"))
+    if branch != "main":
+        publish(tiering, table)
+    expiry = expire_snapshots(tiering.client, tiering.spark, table, older_than=timedelta(), retain_last=1)
+    assert expiry.error is None
+    assert expiry.expired > 0
+    assert rows_of(tiering, table, "kept") == named([0, 1], "early")
+    assert set(rows_of(tiering, table)) == {0, 1, 2}
+
+
+def test_what_was_rolled_back_is_not_published_again(tiering: Tiering) -> None:
+    table = branched(tiering)
+    first = tiered(tiering, table, named([1], "first"))
+    publish(tiering, table)
+    tiered(tiering, table, named([2], "bad"))
+    publish(tiering, table)
+    lake_of(tiering, table).manageSnapshots().rollbackTo(first).commit()
+    done = publish_table(tiering.client, tiering.spark, table)
+    assert "it was rolled back or replaced" in str(done.error)
+    assert rows_of(tiering, table) == named([1], "first")
+
+
 # A publish of main that somebody has changed would lose these changes.
 @pytest.mark.parametrize(
     ("options", "told"),
@@ -205,6 +238,7 @@ def test_maintenance_works_on_the_branch(tiering: Tiering) -> None:
         ({"tag": "taken"}, "has a tag or a branch with the name 'taken'"),
         ({"tag": "audit"}, "expected a new name"),
         ({"tag": "a b"}, "the tag 'a b': expected 1 to 200 letters"),
+        ({"tag": "main"}, "and not main"),
         ({}, "somebody has changed rows of main"),
     ],
 )

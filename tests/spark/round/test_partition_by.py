@@ -14,8 +14,10 @@ from spark_support import Tiering
 from engine_support import new_path
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.row_partitions import RowTransform, rows_by_partition
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.model.partition_by import PartitionTransform
+from fluss_tiering.model.table import DataType, TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from judges import CLICKHOUSE, DUCKDB, PYICEBERG, SPARK, Predicate, read
@@ -48,7 +50,8 @@ CASES = [
 
 def made(tiering: Tiering, partition_by: str, **more: Any) -> TableInfo:
     properties = {"table.datalake.enabled": "true", "table.datalake.partition-by": partition_by}
-    descriptor = TableDescriptor(COLUMNS, num_buckets=2, properties=properties, **more)
+    columns_ = (*COLUMNS, *columns(seen_day="STRING")) if partition_by == "days(seen)" else COLUMNS
+    descriptor = TableDescriptor(columns_, num_buckets=2, properties=properties, **more)
     return tiering.client.create_table(new_path(), descriptor)
 
 
@@ -115,6 +118,30 @@ def test_each_row_is_where_iceberg_looks_for_it(tiering: Tiering, partition_by: 
     assert is_equal(tiering, table)
 
 
+def test_values_at_the_ends_of_their_types_have_partitions(tiering: Tiering) -> None:
+    table = made(tiering, "truncate(10, n), truncate(7, id), day")
+    least, most = -(2**31), 2**31 - 1
+    days = (dt.date(1, 1, 1), dt.date(9999, 12, 31))
+    rows = [{"id": 2**32 * n, "n": n, "day": day} for n in (least, most) for day in days]
+    batch = pa.Table.from_pylist(rows, schema=arrow_schema(COLUMNS))
+    days_since_1970 = pa.array([-1_000_000, 3_000_000, 0, None], pa.int32()).cast(pa.date32())
+    batch = batch.set_column(batch.schema.get_field_index("day"), batch.schema.field("day"), days_since_1970)
+    assert sum(tiering.client.write_rows(table.path, WriteKind.APPEND, [batch])) == len(rows)
+    tiering.tier(table)
+    assert misplaced(tiering, table) == []
+    assert tiering.spark.table(tiering.name(table)).count() == len(rows)
+
+
+def test_the_combinations_of_many_fields_are_told_apart() -> None:
+    names = [f"c{number}" for number in range(12)]
+    kind = DataType.parse("STRING")
+    transforms = [RowTransform(number, kind, PartitionTransform(name)) for number, name in enumerate(names)]
+    values = [[f"v{(row * (number + 7)) % 101}" for row in range(500)] for number in range(12)]
+    found = rows_by_partition([pa.array(each) for each in values], transforms)
+    for partition, rows in found:
+        assert {tuple(row) for row in zip(*(each.to_pylist() for each in rows), strict=True)} == {partition}
+
+
 @pytest.mark.parametrize("judge", [SPARK, DUCKDB, CLICKHOUSE, PYICEBERG])
 def test_readers_find_the_rows_of_a_partition(tiering: Tiering, judge: str) -> None:
     table = made(tiering, "days(at), bucket(4, region)")
@@ -178,8 +205,10 @@ def misplaced_since(tiering: Tiering, table: TableInfo) -> list[Any]:
         ("days(at, 3)", "'days(at, 3)' is no transform"),
         ("bucket(at)", "'bucket(at)' is no transform"),
         ("bucket(0, id)", "expected 1 to 2147483647"),
-        ("days(at), days(at)", "day(at) is there twice"),
+        ("days(at), hours(at)", "hours(at) comes after another one of the same column"),
+        ("bucket(2, id), bucket(4, id)", "bucket(4, id) comes after another one of the same column"),
         ("days(at", "neither a column nor a transform"),
+        ("days(seen)", "calls the partition field of days(seen) 'seen_day', as a column of the table"),
         ("gone", "there is no column 'gone': expected one of id, at"),
         ("price", "the column 'price' is DOUBLE, and identity expects one of BIGINT"),
         ("hours(day)", "the column 'day' is DATE, and hour expects one of TIMESTAMP"),

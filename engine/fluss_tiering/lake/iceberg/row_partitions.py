@@ -50,7 +50,11 @@ class RowTransform:
                 # Arrow counts code points here, whatever the name says.
                 return pc.utf8_slice_codeunits(column, 0, number)
             case "truncate":
-                return _like(column, (whole := _numbers(column)) - whole % number)
+                whole = _numbers(column)
+                found = whole - whole % number
+                # Java's int begins anew at its other end, and so does numpy's.
+                is_long = self.data_type.root is DataTypeRoot.BIGINT
+                return _like(column, found if is_long else found.astype(np.int32).astype(np.int64))
             case "bucket":
                 # Its compiled code takes a worker a while to load.
                 from fluss_tiering.formats.bucketing import assign_buckets  # noqa: PLC0415
@@ -67,7 +71,10 @@ class RowTransform:
         is_date = self.transform.name == "day" or self.data_type.root is DataTypeRoot.DATE
         if value is None or not is_date or self.transform.name not in {"day", "identity"}:
             return value
-        return str(np.datetime64(value, "D"))
+        text = str(np.datetime64(value, "D"))
+        year, month, day = text.rsplit("-", 2)
+        # As Java reads it: four digits at least, and with a sign behind the year 9999.
+        return f"-{year[1:]:0>4}-{month}-{day}" if year.startswith("-") else f"{'+' * (len(year) > 4)}{text}"
 
 
 def rows_by_partition(
@@ -80,17 +87,19 @@ def rows_by_partition(
         transforms: The fields of the partition.
     """
     encoded = [pc.dictionary_encode(each.values(columns[each.index]), null_encoding="encode") for each in transforms]
-    values = [each.dictionary.to_pylist() for each in encoded]
-    combined = np.zeros(len(columns[0]), np.int64)
-    for each, known in zip(encoded, values, strict=True):
-        combined = combined * len(known) + each.indices.to_numpy()
-    # Numbered once more, since few of the combinations occur.
-    present = pc.dictionary_encode(column_of(pa.int64(), combined))
-    partitions = [_partition(number, values, transforms) for number in present.dictionary.to_pylist()]
+    numbers = np.zeros(len(columns[0]), np.int64)
+    levels: list[tuple[list[int], list[Any]]] = []
+    for each in encoded:
+        known = each.dictionary.to_pylist()
+        combined = numbers * len(known) + each.indices.to_numpy()
+        # Numbered once more, since few of the combinations occur, and the product of all could be too large.
+        present = pc.dictionary_encode(column_of(pa.int64(), combined))
+        numbers = present.indices.to_numpy().astype(np.int64)
+        levels.append((present.dictionary.to_pylist(), known))
+    partitions = [_partition(number, levels, transforms) for number in range(len(levels[-1][0]))]
     if len(partitions) == 1:
         yield partitions[0], columns
         return
-    numbers = present.indices.to_numpy()
     # Numpy sorts numbers of 16 bits many times as fast.
     order = np.argsort(numbers.astype(np.uint16) if len(partitions) <= _SHORT else numbers, kind="stable")
     is_in_order = bool((numbers[1:] >= numbers[:-1]).all())
@@ -101,10 +110,13 @@ def rows_by_partition(
         start += count
 
 
-def _partition(number: int, values: Sequence[Sequence[Any]], transforms: Sequence[RowTransform]) -> RowPartition:
+def _partition(
+    number: int, levels: Sequence[tuple[Sequence[int], Sequence[Any]]], transforms: Sequence[RowTransform]
+) -> RowPartition:
+    """Return the values of a partition by its number among the combinations of all fields."""
     partition: list[Any] = []
-    for transform, known in zip(reversed(transforms), reversed(values), strict=True):
-        number, code = divmod(number, len(known))
+    for transform, (combinations, known) in zip(reversed(transforms), reversed(levels), strict=True):
+        number, code = divmod(combinations[number], len(known))
         partition.insert(0, transform.in_json(known[code]))
     return tuple(partition)
 

@@ -145,7 +145,8 @@ class IcebergTable:
                 tiering service whose offsets cannot be read; STORAGE if it cannot be read.
         """
         with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
-            if self._base is not None and self._base == known:
+            newest_of_all = self.published() if published and not self.commits_to_main else self._base
+            if newest_of_all is not None and newest_of_all == known:
                 return None
             history = history_of(self._handle, known, published=published)
             newest: tuple[int, LakeCommit | ForeignCommit] | None = None

@@ -112,7 +112,8 @@ def publish(
     Raises:
         FlussTieringError: INVALID_REQUEST if rounds of the table commit to main, or if the tag is wrong or taken;
             LAKE_SNAPSHOT_NOT_EXIST if the branch has no such snapshot, or no round has committed; LAKE_CONFLICT if
-            somebody has changed rows of main; STORAGE if the lake cannot be reached.
+            somebody has changed rows of main; LAKE_TABLE_MISMATCH if main was rolled back; STORAGE if the lake cannot
+            be reached.
     """
     branch = commit_branch_of(table.descriptor.properties)
     if branch == LAKE_COMMIT_BRANCH.default:
@@ -121,13 +122,17 @@ def publish(
             f"rounds of {table.path} commit to main, so that all of it is published: set the table option "
             f"{LAKE_COMMIT_BRANCH.key} to the name of a branch for its rounds",
         )
-    if tag is not None and not _TAG.fullmatch(tag):
+    if tag is not None and (tag == LAKE_COMMIT_BRANCH.default or not _TAG.fullmatch(tag)):
         raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, f"the tag {tag!r}: expected 1 to 200 letters, digits or one of _ . : + -"
+            ErrorCode.INVALID_REQUEST,
+            f"the tag {tag!r}: expected 1 to 200 letters, digits or one of _ . : + -, and not main",
         )
     lake = catalog.find_table(table)
     if lake is None:
         raise nothing_tiered(table)
+    known = client.lake_snapshot(table.path)
+    # This fails if main was rolled back. Publishing would undo that.
+    lake.unregistered_commit(None if known is None else known.snapshot_id, published=True)
     with lake_errors(f"publish the branch {branch!r} of the lake table {table.lake_path}"):
         asked = {"snapshot": snapshot, "tag": tag, "keys": OFFSETS_KEYS}
         found = ask(lake.java_table, "publish", asked)

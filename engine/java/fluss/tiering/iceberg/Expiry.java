@@ -103,7 +103,10 @@ final class Expiry {
             return null;
         }
         List<Long> ancestors = SnapshotUtil.currentAncestorIds(table);
-        if (ancestors.size() != table.operations().current().snapshots().size()) {
+        if (ancestors.size() != table.operations().current().snapshots().size()
+                || !Set.copyOf(ancestors.subList(ancestors.size() - expired.size(), ancestors.size()))
+                        .equals(expired)) {
+            // A tag or a branch keeps an older one, with the files that a later one has removed.
             return null;
         }
         long newest = expired.stream()

@@ -125,7 +125,9 @@ final class Publication {
                     return false;
                 }
                 commits += keys.stream().anyMatch(each.summary()::containsKey) ? 1 : 0;
-                rows += Long.parseLong(each.summary().getOrDefault("added-records", "0"));
+                if (!DataOperations.REPLACE.equals(each.operation())) {
+                    rows += Long.parseLong(each.summary().getOrDefault("added-records", "0"));
+                }
             }
             return before == null;
         }
