@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
+from fluss_tiering.model.table import TableInfo
+
 DEFAULT_CATALOG_NAME: Final = "fluss-iceberg-catalog"
 """The name of a lake catalog that is given none, as in Fluss (its `IcebergCatalogUtils`).
 
@@ -42,6 +44,12 @@ def epoch_of_file(location: str) -> int | None:
 def catalog_name(properties: Mapping[str, str]) -> str:
     """Return the name that a lake catalog with these properties has in Spark."""
     return properties.get("name", DEFAULT_CATALOG_NAME)
+
+
+def lake_table_name(table: TableInfo) -> str:
+    """Return the name of a table's lake table in Spark SQL."""
+    path = table.lake_path
+    return ".".join(map(quoted, (catalog_name(table.lake_catalog_properties), path.database, path.table)))
 
 
 def quoted(name: str) -> str:

@@ -13,8 +13,8 @@ from spark_support import Tiering
 
 from engine_support import new_path
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.iceberg.by_rows.transforms import RowTransform, rows_by_partition
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.row_partitions import RowTransform, rows_by_partition
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.partition_by import PartitionTransform
 from fluss_tiering.model.table import DataType, TableDescriptor, TableInfo, WriteKind

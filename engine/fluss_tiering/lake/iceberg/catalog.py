@@ -35,7 +35,7 @@ from fluss_tiering.lake.iceberg.metadata.own_commits import explained_layout, pr
 from fluss_tiering.lake.iceberg.metadata.unreadable import OPEN_CATALOG, may_tell_of_metadata, unreadable_metadata
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout, row_transforms
-from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, quoted
+from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, lake_table_name
 from fluss_tiering.model.error_text import is_hidden, mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
@@ -159,8 +159,7 @@ class IcebergCatalogs:
             other_specs_in_use=described["otherSpecsInUse"],
             format_version=described["formatVersion"],
         )
-        names = (catalog_name(table.lake_catalog_properties), table.lake_path.database, table.lake_path.table)
-        name = ".".join(map(quoted, names))
+        name = lake_table_name(table)
         try:
             clean = is_clean(name, {field["name"] for field in layout.schema["fields"]})
             expected, partition = schema_json(table.descriptor, clean=clean), partition_of(table, clean=clean)
@@ -172,10 +171,9 @@ class IcebergCatalogs:
             raise explained_layout(table, handle, name, error) from None
         catalog = self._catalog(table.lake_catalog_properties)
         reload = partial(call, self._library(), "reload", catalog, str(table.lake_path), _branch(table))
-        fields = partition_of(table, clean=True) if clean else ()
-        found = row_transforms(layout.schema, spec) if clean and not table.has_primary_key else ()
+        by_rows = () if table.has_primary_key else tuple(row_transforms(layout.schema, spec))
         return IcebergTable(
-            table, handle, described, spec, reload=reload, by_rows=() if tuple(found) == fields else tuple(found)
+            table, handle, described, spec, reload=reload, by_rows=() if by_rows == partition else by_rows
         )
 
     def _create(self, catalog: JavaCatalog, table: TableInfo) -> JavaTable:

@@ -44,9 +44,10 @@ class ContentFiles:
         """Return the description of a file in Iceberg's JSON."""
         if file.packed:
             return zlib.decompress(file.packed).decode()
-        partition = (*file.partition_values, file.bucket) if self._by_bucket else file.partition_values
         if file.row_partition is not None:
             partition = file.row_partition
+        else:
+            partition = (*file.partition_values, file.bucket) if self._by_bucket else file.partition_values
         content: dict[str, Any] = {
             "spec-id": self.spec_id,
             "content": file.content.name,

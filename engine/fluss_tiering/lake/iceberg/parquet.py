@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +23,6 @@ from fluss_tiering.lake.iceberg.metrics.collector import FileMetricsCollector, c
 from fluss_tiering.lake.iceberg.metrics.modes import MetricsMode
 from fluss_tiering.lake.iceberg.pruning.bloom_filters import BloomFilters
 from fluss_tiering.lake.iceberg.pruning.row_order import sorted_groups
-from fluss_tiering.lake.iceberg.row_partitions import RowPartition, RowTransform, rows_by_partition
 from fluss_tiering.lake.object_store import filesystem_of, naming_expired_credentials, path_of, require_valid
 from fluss_tiering.lake.protocol import (
     FileContent,
@@ -50,10 +49,6 @@ _MAX_BUFFERED_BYTES: Final = 64 << 20
 group, since each has new dictionaries."""
 _MIN_BUFFERED_BYTES: Final = 1 << 20
 """How much is buffered at least, also for small files. Rows take about twice as much memory as space in a file."""
-_DIVIDED_BYTES: Final = 16 << 20
-"""How many bytes of rows are divided among the partitions at once."""
-_OPEN_PARTITIONS: Final = 100
-"""Into how many partitions a piece writes at once. With more, files are finished early."""
 _SORTED_GROUP_ROWS: Final = 1 << 17
 _SORTED_GROUP_BYTES: Final = 16 << 20
 """About the greatest size of a row group of sorted rows, in memory. Many readers skip only whole row groups."""
@@ -75,8 +70,6 @@ class ParquetFileWriter:
         sorted_by: The columns by which the rows of data files are sorted, each buffer of rows on its own. No two rows
             of a piece have the same values in them. None of them: rows stay in the order in which they come.
         bloom_filters: The bloom filters of data files.
-        partition_by: The fields of the lake's partition, if these follow from the rows of a log table. Each piece then
-            writes files of its own for each partition.
     """
 
     schema: pa.Schema
@@ -88,7 +81,6 @@ class ParquetFileWriter:
     shared_folder: str | None = None
     sorted_by: tuple[str, ...] = ()
     bloom_filters: BloomFilters = field(default_factory=BloomFilters)
-    partition_by: tuple[RowTransform, ...] = ()
 
     def open_piece(
         self,
@@ -107,8 +99,6 @@ class ParquetFileWriter:
         if live is not None:
             raise TypeError("this writer deletes by key: expected no live data files")
         self.require_access()
-        if self.partition_by:
-            return PartitionedPieceWriter(self, FilePlace(bucket, partition_values), f"{location}-{attempt}")
         return ParquetPieceWriter(self, FilePlace(bucket, partition_values), f"{location}-{attempt}")
 
     def open_noting_piece(
@@ -146,7 +136,7 @@ class FilePlace:
 
     bucket: int
     partition_values: tuple[str, ...]
-    row_partition: RowPartition | None = None
+    row_partition: tuple[Any, ...] | None = None
 
 
 class ParquetPieceWriter:
@@ -221,69 +211,6 @@ class ParquetPieceWriter:
         self._data.abort()
         if self._deletes:
             self._deletes.abort()
-
-
-class PartitionedPieceWriter:
-    """Writes the rows of one piece of a log table into files of their partitions. It is a `PieceWriter`.
-
-    What all partitions hold in memory is bounded together, and so is the number of files that are open.
-
-    Args:
-        settings: How files are written.
-        place: The bucket and the values of Fluss's partition.
-        prefix: The beginning of the files' locations.
-    """
-
-    def __init__(self, settings: ParquetFileWriter, place: FilePlace, prefix: str) -> None:
-        self._settings = settings
-        self._place = place
-        self._prefix = prefix
-        self._most_bytes = most_buffered_bytes(settings)
-        self._writers: dict[RowPartition, ParquetPieceWriter] = {}
-        self._arrived: list[pa.RecordBatch] = []
-        self._arrived_bytes = 0
-
-    def write(self, rows: pa.RecordBatch, offsets: Int64s, timestamps_ms: Int64s) -> None:
-        """Add rows. A lake table that is partitioned by its rows has none of Fluss's three columns."""
-        self._arrived.append(rows)
-        self._arrived_bytes += rows.nbytes
-        if self._arrived_bytes >= min(_DIVIDED_BYTES, self._most_bytes):
-            self._divide()
-
-    def _divide(self) -> None:
-        """Give the rows that have arrived to their partitions. One by one, small batches would take much longer."""
-        rows = pa.concat_batches(self._arrived) if self._arrived else None
-        self._arrived, self._arrived_bytes = [], 0
-        if rows is None or not rows.num_rows:
-            return
-        for partition, columns in rows_by_partition(rows.columns, self._settings.partition_by):
-            self._writer(partition).write_columns(columns)
-        while sum(each.buffered_bytes for each in self._writers.values()) > self._most_bytes:
-            max(self._writers.values(), key=lambda each: each.buffered_bytes).flush()
-        if sum(each.is_open for each in self._writers.values()) > _OPEN_PARTITIONS:
-            for each in self._writers.values():
-                each.flush(finish=True)
-
-    def _writer(self, partition: RowPartition) -> ParquetPieceWriter:
-        if partition not in self._writers:
-            place = replace(self._place, row_partition=partition)
-            prefix = f"{self._prefix}-p{len(self._writers)}"
-            self._writers[partition] = ParquetPieceWriter(self._settings, place, prefix)
-        return self._writers[partition]
-
-    def delete(self, keys: pa.RecordBatch) -> None:
-        """Raise an error, since only log tables are partitioned by their rows."""
-        raise TypeError("a log table has no keys to delete by")
-
-    def close(self) -> Sequence[LakeFile]:
-        """Finish the files and return them."""
-        self._divide()
-        return [file for each in self._writers.values() for file in each.close()]
-
-    def abort(self) -> None:
-        """Delete what was written, as far as possible. Files that remain are orphans."""
-        for each in self._writers.values():
-            each.abort()
 
 
 def most_buffered_bytes(settings: ParquetFileWriter) -> int:
@@ -523,5 +450,4 @@ def write_file_without_rows(
     """Write a data file without rows, for a commit that has no other file: see `IcebergTable.commit`."""
     filesystem = filesystem_of(location, settings.io_properties)
     size, metrics = OpenFile(location, settings.schema, settings, filesystem).close()
-    row_partition = (None,) * len(settings.partition_by) or None
-    return LakeFile(FileContent.DATA, bucket, location, size, metrics, partition_values, row_partition=row_partition)
+    return LakeFile(FileContent.DATA, bucket, location, size, metrics, partition_values)

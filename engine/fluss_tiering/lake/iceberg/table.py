@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.by_position import PositionFileWriter, look_at_folder
+from fluss_tiering.lake.iceberg.by_rows import PartitionedFileWriter, computable
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, locations_of
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.deletes import can_be_read, live_data_files
@@ -34,10 +35,9 @@ from fluss_tiering.lake.iceberg.metadata.renewal import RenewedTable
 from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.pruning.bloom_filters import bloom_filters
-from fluss_tiering.lake.iceberg.row_partitions import RowTransform
 from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
 from fluss_tiering.lake.key_index import IndexStore
-from fluss_tiering.lake.names import quoted, round_file_name
+from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.protocol import (
     CommittedSnapshot,
     ForeignCommit,
@@ -50,7 +50,7 @@ from fluss_tiering.lake.protocol import (
 )
 from fluss_tiering.lake.shared_folder import local_path, require_seen
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.partition_by import PartitionTransform, expected_type
+from fluss_tiering.model.partition_by import PartitionTransform
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
 from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH, commit_branch_of, delete_files_of
 
@@ -229,35 +229,21 @@ class IcebergTable:
             shared_folder=self._shared_folder(),
             sorted_by=self._sorted_by(),
             bloom_filters=bloom_filters(self._name, schema, self._properties),
-            partition_by=self._partition_by(),
         )
+        settings = {each.name: getattr(writer, each.name) for each in fields_of(writer)}
+        if self._by_rows:
+            return PartitionedFileWriter(**settings, partition_by=computable(self._table, self._name, self._by_rows))
         if not self._deletes_by_position:
             return writer
         index_location = self._index_location()
         look_at_folder(index_location)
         return PositionFileWriter(
-            **{each.name: getattr(writer, each.name) for each in fields_of(writer)},
+            **settings,
             table_uuid=self.uuid,
             index_location=index_location,
             format_version=self.format_version,
             base=self._base or 0,
         )
-
-    def _partition_by(self) -> tuple[RowTransform, ...]:
-        columns = {column.name: (number, column) for number, column in enumerate(self._table.descriptor.columns)}
-        transforms = []
-        for each in self._by_rows:
-            number, column = columns.get(each.column, (0, None))
-            if column is None or not each.takes(column.data_type):
-                field = each.in_sql(quoted(each.column))
-                raise FlussTieringError(
-                    ErrorCode.LAKE_TABLE_MISMATCH,
-                    f"the lake table {self._name} is partitioned by {field}, which "
-                    f"rounds cannot compute: expected a column of {self._table.path} of one of the types "
-                    f"{expected_type(each)}; ALTER TABLE {self._name} DROP PARTITION FIELD {field}",
-                )
-            transforms.append(RowTransform(number, column.data_type, each))
-        return tuple(transforms)
 
     def _index_location(self) -> str:
         return f"{self.location()}/{_INDEX_FOLDER}"
@@ -424,7 +410,8 @@ class IcebergTable:
         if not any(pieces):
             name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
             location = f"{self.piece_location(0, name, partition_values)}-no-rows.parquet"
-            pieces = [[write_file_without_rows(self.file_writer(), 0, location, partition_values)]]
+            empty = write_file_without_rows(self.file_writer(), 0, location, partition_values)
+            pieces = [[replace(empty, row_partition=(None,) * len(self._by_rows) or None)]]
             keep = False
         written = [file for piece in pieces for file in piece]
         try:

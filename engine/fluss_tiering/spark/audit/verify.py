@@ -33,7 +33,7 @@ from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
 from fluss_tiering.lake.iceberg.repair.live_files import Entry, live_entries
 from fluss_tiering.lake.iceberg.validation import refuse_times
-from fluss_tiering.lake.names import catalog_name, quoted
+from fluss_tiering.lake.names import lake_table_name, quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import OLDER_TABLE_REMEDY
 from fluss_tiering.model.table import (
@@ -265,9 +265,7 @@ def _lake(
     clean: bool,
 ) -> DataFrame:
     """Return the lake's rows of the buckets that the source still has, from the start of its logs on."""
-    catalog = catalog_name(table.lake_catalog_properties)
-    name = ".".join(quoted(part) for part in (catalog, table.lake_path.database, table.lake_path.table))
-    rows = spark.read.option("versionAsOf", snapshot_id).table(name)
+    rows = spark.read.option("versionAsOf", snapshot_id).table(lake_table_name(table))
     # Users may have added columns to the lake table, and widened types. A hash depends on the type.
     wanted = from_arrow_schema(schema_of(table), prefer_timestamp_ntz=True)
     narrowed = {

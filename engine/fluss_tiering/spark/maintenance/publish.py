@@ -145,7 +145,7 @@ def publish(
         rounds=found["commits"],
         rows=found["rows"],
         tag=tag,
-        known=_tell_fluss(client, lake, table),
+        known=(known is not None and known.snapshot_id == lake.published()) or _tell_fluss(client, lake, table),
     )
 
 
@@ -182,9 +182,6 @@ def _tell_fluss(client: TieringClient, lake: IcebergTable, table: TableInfo) -> 
 
     A table whose rounds fail stays Failed: such a round would look like a success.
     """
-    known = client.lake_snapshot(table.path)
-    if known is not None and known.snapshot_id == lake.published():
-        return True
     (status,) = client.list_tiering_statuses(table.path)
     if status.consecutive_failures:
         return False

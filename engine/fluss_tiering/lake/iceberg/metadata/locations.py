@@ -52,9 +52,10 @@ class FileLocations:
         return folder if places == [folder + self._end(*probe) for probe in _PROBES] else None
 
     def _asked(self, files: Sequence[tuple[int, str]], partition_values: tuple[str, ...]) -> list[str]:
-        listed: list[tuple[tuple[str, ...] | None, str]] = [
-            ((*partition_values, str(bucket)) if self._by_bucket else partition_values, name) for bucket, name in files
-        ]
-        if self._by_rows:
-            listed = [(None, name) for _, name in files]
+        listed = [(self._values(bucket, partition_values), name) for bucket, name in files]
         return list(ask(self._table, "locations", {"spec": self._spec_id, "files": listed}))
+
+    def _values(self, bucket: int, partition_values: tuple[str, ...]) -> tuple[str, ...] | None:
+        if self._by_rows:
+            return None
+        return (*partition_values, str(bucket)) if self._by_bucket else partition_values

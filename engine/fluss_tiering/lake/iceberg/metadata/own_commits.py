@@ -8,7 +8,7 @@ from typing import Any
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.library import JavaTable, ask
 from fluss_tiering.lake.iceberg.summary import COMMIT_USER_KEY, OFFSETS_KEYS, from_summary
-from fluss_tiering.lake.names import catalog_name, quoted
+from fluss_tiering.lake.names import catalog_name, lake_table_name, quoted
 from fluss_tiering.lake.protocol import CommittedSnapshot, ForeignCommit, LakeCommit, ReadOffsets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import COMMIT_USER
@@ -117,13 +117,12 @@ def missing_snapshot(table: TableInfo, handle: JavaTable, known: int, *, on_main
     """
     if not on_main:
         branch = commit_branch_of(table.descriptor.properties)
-        name = ".".join(map(quoted, (catalog_name(table.lake_catalog_properties), *str(table.lake_path).split("."))))
         return mismatch(
             table,
             f"its branch {branch!r} does not come from the snapshot {known}, the newest one of main that Fluss knows: "
             "the branch was moved, or rounds have committed to main since it was made",
-            f"drop the branch: ALTER TABLE {name} DROP BRANCH {quoted(branch)}. The next round makes it again from "
-            "main, and tiers what main lacks",
+            f"drop the branch: ALTER TABLE {lake_table_name(table)} DROP BRANCH {quoted(branch)}. The next round makes "
+            "it again from main, and tiers what main lacks",
         )
     said = f"its history does not hold the snapshot {known} that the last round committed"
     if ask(handle, "summary", known) is None:

@@ -15,8 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_tiering.formats.micros import column_of
+from fluss_tiering.lake.names import quoted
 from fluss_tiering.model.data_type import DataType, DataTypeRoot
-from fluss_tiering.model.partition_by import PartitionTransform
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.partition_by import PartitionTransform, expected_type
+from fluss_tiering.model.table import TableInfo
 
 _MICROS: Final = {"day": 86_400_000_000, "hour": 3_600_000_000}
 _SHORT: Final = 1 << 16
@@ -75,6 +78,33 @@ class RowTransform:
         year, month, day = text.rsplit("-", 2)
         # As Java reads it: four digits at least, and with a sign behind the year 9999.
         return f"-{year[1:]:0>4}-{month}-{day}" if year.startswith("-") else f"{'+' * (len(year) > 4)}{text}"
+
+
+def computable(table: TableInfo, name: str, fields: Sequence[PartitionTransform]) -> tuple[RowTransform, ...]:
+    """Return partition fields as executors compute them from the rows of a table.
+
+    Args:
+        table: The table.
+        name: The name of its lake table, for messages.
+        fields: The fields.
+
+    Raises:
+        FlussTieringError: LAKE_TABLE_MISMATCH if one of them cannot be computed.
+    """
+    columns = {column.name: (number, column) for number, column in enumerate(table.descriptor.columns)}
+    transforms = []
+    for each in fields:
+        number, column = columns.get(each.column, (0, None))
+        if column is None or not each.takes(column.data_type):
+            field = each.in_sql(quoted(each.column))
+            raise FlussTieringError(
+                ErrorCode.LAKE_TABLE_MISMATCH,
+                f"the lake table {name} is partitioned by {field}, which rounds cannot compute: expected a column of "
+                f"{table.path} of one of the types {expected_type(each)}; "
+                f"ALTER TABLE {name} DROP PARTITION FIELD {field}",
+            )
+        transforms.append(RowTransform(number, column.data_type, each))
+    return tuple(transforms)
 
 
 def rows_by_partition(
