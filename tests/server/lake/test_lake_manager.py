@@ -114,21 +114,17 @@ def test_lake_snapshots_of_a_table_are_bounded_by_their_offsets(  # D15
     assert kept() == [11, 12], "the last one is kept beside the newest in any case"
 
 
-def test_a_repeated_commit_changes_nothing(managers: Managers, table: TableInfo) -> None:
+def test_a_repeated_commit_changes_nothing(managers: Managers, table: TableInfo) -> None:  # S21
     commit(managers, table, 1, {B0: 10})
     commit(managers, table, 2, {B0: 20})
     commit(managers, table, 1, {B0: 10})
     managers.restart()
     assert managers.lake.newest(1) == LakeSnapshot(1, 2, {B0: 20})
+    commit(managers, table, 3, {B0: 20})
+    assert managers.lake.newest(1) == LakeSnapshot(1, 3, {B0: 20}), "the same offsets may be committed again"
     with pytest.raises(FlussTieringError) as refused:
         commit(managers, table, 2, {B0: 30})
     assert refused.value.code is ErrorCode.INVALID_REQUEST
-
-
-def test_the_same_offsets_may_be_committed_again(managers: Managers, table: TableInfo) -> None:  # S21
-    commit(managers, table, 1, {B0: 10})
-    commit(managers, table, 2, {B0: 10})
-    assert managers.lake.newest(1) == LakeSnapshot(1, 2, {B0: 10})
 
 
 def test_what_cannot_be_persisted_did_not_happen(managers: Managers, table: TableInfo) -> None:  # L10
@@ -147,34 +143,6 @@ def test_a_dropped_table_has_no_lake_snapshot(managers: Managers, table: TableIn
     managers.restart()
     assert managers.lake.newest(1) is None
     assert known(managers, 1) is None
-
-
-def test_a_refused_commit_is_kept_as_last_error(managers: Managers, table: TableInfo) -> None:  # S10, S12
-    claim = managers.claim(table)
-    managers.tiering.note_refused_commit(1, claim.tiering_epoch, "offset 9 is before 10")
-    managers.restart()
-    status = managers.status(table)
-    assert (status.last_error, status.last_error_time) == ("offset 9 is before 10", managers.clock.now_ms())
-    managers.finish(claim)
-    assert managers.status(table).last_error is None
-    assert managers.status(table).last_error_time is None
-
-
-def test_only_the_running_round_may_commit(managers: Managers, table: TableInfo) -> None:  # S5
-    claim = managers.claim(table)
-    managers.tiering.require_round(1, claim.tiering_epoch)
-    with pytest.raises(FlussTieringError) as fenced:
-        managers.tiering.require_round(1, claim.tiering_epoch - 1)
-    assert fenced.value.code is ErrorCode.FENCED_TIERING_EPOCH
-    managers.fail(claim)
-    with pytest.raises(FlussTieringError) as ended:
-        managers.tiering.require_round(1, claim.tiering_epoch)
-    assert ended.value.code is ErrorCode.INVALID_TIERING_STATE
-    assert "out of memory" in ended.value.message
-    managers.drop_table(1)
-    with pytest.raises(FlussTieringError) as gone:
-        managers.tiering.require_round(1, claim.tiering_epoch)
-    assert gone.value.code is ErrorCode.TABLE_NOT_EXIST
 
 
 def test_a_partition_that_was_dropped_in_mid_round_does_not_stop_it(managers: Managers) -> None:

@@ -14,7 +14,6 @@ from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.clock import iso_time
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
-from fluss_tiering.model.tiering import LeaseDrop
 from fluss_tiering.server.core.leases import turns
 
 B0, B1 = TableBucket(1, 0), TableBucket(1, 1)
@@ -110,20 +109,6 @@ def test_snapshots_that_do_not_exist_are_in_the_log(managers: Managers) -> None:
     assert (acquired["lease_id"], acquired["snapshots"]) == ("X", 1)
 
 
-def test_a_call_of_a_stale_attempt_is_in_the_log_with_both_attempts(managers: Managers) -> None:  # L22
-    old = managers.acquire("X", HOUR, {B0: 5}).attempt_token
-    new = managers.acquire("X", HOUR, {B0: 5}).attempt_token
-    with capture_logs() as log:
-        assert managers.leases.release("X", [B0], old) is False
-        assert managers.leases.drop("X", old) is LeaseDrop.STALE
-        assert managers.leases.release("X", [B0], new) is True
-    stale = [entry for entry in log if entry["log_level"] == "warning"]
-    told = [
-        (entry["verb"], entry["lease_id"], entry["attempt_token"], entry["newest_attempt_token"]) for entry in stale
-    ]
-    assert told == [("release", "X", old, new), ("drop", "X", old, new)]
-
-
 def test_a_lease_that_ends_by_itself_is_in_the_log(managers: Managers, clock: VirtualClock) -> None:  # L9
     end = managers.acquire("X", HOUR, {B0: 5}).expiration_time
     clock.advance(HOUR + 1)
@@ -131,9 +116,3 @@ def test_a_lease_that_ends_by_itself_is_in_the_log(managers: Managers, clock: Vi
         managers.leases.drop_expired()
     told = [(entry["log_level"], entry["lease_id"], entry.get("expiration_time")) for entry in log]
     assert told == [("warning", "X", end), ("info", "X", None)]
-
-
-def test_mixed_buckets_are_named_with_their_lease_and_table(managers: Managers) -> None:  # L20
-    with pytest.raises(FlussTieringError) as refused:
-        managers.acquire("X", HOUR, {TableBucket(7, 0): 1, TableBucket(7, 0, partition_id=3): 1})
-    assert refused.value.message.startswith("lease X mixes buckets with and without a partition of table 7: ")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 from manager_support import Managers
+from structlog.testing import capture_logs
 
 from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -17,44 +18,6 @@ from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
 B0, B1 = TableBucket(1, 0), TableBucket(1, 1)
 OTHER = TableBucket(2, 0)
 SIX_HOURS = 6 * HOUR
-
-
-def references(managers: Managers, bucket: TableBucket, snapshot_id: int) -> int:
-    """How many leases pin a snapshot."""
-    return sum(lease.snapshots.get(bucket) == snapshot_id for lease in managers.leases.leases())
-
-
-def test_acquire_makes_a_lease(managers: Managers, clock: VirtualClock) -> None:  # L1
-    acquired = managers.acquire("X", SIX_HOURS, {B0: 5})
-    assert acquired.expiration_time == clock.now_ms() + SIX_HOURS
-    assert set(managers.leases.pins) == {(B0, 5)}
-    assert (managers.leases.lease_count, managers.leases.leased_snapshot_count) == (1, 1)
-    assert references(managers, B0, 5) == 1
-
-
-def test_acquire_of_another_snapshot_replaces_the_first(managers: Managers) -> None:  # L2
-    managers.acquire("X", SIX_HOURS, {B0: 5})
-    managers.acquire("X", SIX_HOURS, {B0: 7})
-    assert (references(managers, B0, 5), references(managers, B0, 7)) == (0, 1)
-    assert managers.leases.leased_snapshot_count == 1
-
-
-def test_a_snapshot_is_protected_until_its_last_lease_ends(managers: Managers) -> None:  # L3
-    managers.acquire("X", SIX_HOURS, {B0: 5})
-    managers.acquire("Y", SIX_HOURS, {B0: 5})
-    managers.leases.drop("X", None)
-    assert set(managers.leases.pins) == {(B0, 5)}
-    managers.leases.drop("Y", None)
-    assert not set(managers.leases.pins)
-
-
-def test_acquire_renews_the_whole_lease(managers: Managers, clock: VirtualClock) -> None:  # L4
-    managers.acquire("X", SIX_HOURS, {B0: 5})
-    clock.advance(5 * HOUR)
-    managers.acquire("X", SIX_HOURS, {B1: 6})
-    clock.advance(5 * HOUR)
-    assert managers.leases.drop_expired() == []
-    assert set(managers.leases.pins) == {(B0, 5), (B1, 6)}
 
 
 def test_renew_is_batched_and_each_lease_stands_for_itself(managers: Managers, clock: VirtualClock) -> None:  # L4, L5
@@ -74,22 +37,8 @@ def test_unavailable_snapshots_are_returned_and_not_pinned(managers: Managers) -
     acquired = managers.leases.acquire("X", HOUR, {B0: 5}, {B1: 4})
     assert acquired.unavailable_snapshots == {B1: 4}
     assert set(managers.leases.pins) == {(B0, 5)}
-
-
-def test_nothing_available_begins_an_attempt_without_a_lease(managers: Managers) -> None:  # L6
-    acquired = managers.leases.acquire("X", HOUR, {}, {B1: 4})
-    assert (acquired.expiration_time, managers.leases.lease_count) == (0, 0)
-    assert acquired.attempt_token == 1
-
-
-def test_release_of_the_last_bucket_drops_the_lease(managers: Managers) -> None:  # L8
-    managers.acquire("X", HOUR, {B0: 5, B1: 6})
-    assert managers.leases.release("X", [B0, OTHER], None)
-    assert set(managers.leases.pins) == {(B1, 6)}
-    assert managers.leases.release("X", [B1], None)
-    assert managers.leases.lease_count == 0
-    assert managers.leases.release("X", [B1], None), "release of an unknown lease"
-    assert managers.leases.drop("X", None) is LeaseDrop.UNKNOWN
+    nothing = managers.leases.acquire("Y", HOUR, {}, {B1: 4})
+    assert (nothing.expiration_time, nothing.attempt_token, managers.leases.lease_count) == (0, 2, 1)
 
 
 def test_leases_expire_strictly_after_their_time(managers: Managers, clock: VirtualClock) -> None:  # L9
@@ -127,22 +76,6 @@ def test_what_cannot_be_persisted_did_not_happen(managers: Managers, clock: Virt
     assert managers.leases.leases() != before, "it works again once the disk does"
 
 
-def test_leases_survive_a_restart(managers: Managers) -> None:  # L11, S24
-    managers.acquire("X", HOUR, {B0: 5, B1: 6, OTHER: 2})
-    managers.acquire("Y", HOUR, {B0: 4})
-    before = managers.leases.leases()
-    managers.restart()
-    assert managers.leases.leases() == before
-    assert set(managers.leases.pins) == {(B0, 5), (B1, 6), (OTHER, 2), (B0, 4)}
-
-
-def test_a_finished_tables_buckets_go_and_the_others_stay(managers: Managers) -> None:  # L13, L24
-    managers.acquire("X", HOUR, {B0: 5, B1: 6, OTHER: 2})
-    assert managers.leases.release("X", [B0, B1], None)
-    assert set(managers.leases.pins) == {(OTHER, 2)}
-    assert managers.leases.leases("X")[0].expiration_time > 0
-
-
 def test_a_failed_release_keeps_its_bookkeeping_and_can_be_repeated(managers: Managers) -> None:  # L13, L21
     managers.acquire("X", HOUR, {B0: 5})
     with managers.failing_disk(), pytest.raises(FlussTieringError):
@@ -162,19 +95,15 @@ def test_renewed_every_third_a_lease_outlives_any_round(managers: Managers, cloc
     assert set(managers.leases.pins) == {(B0, 5)}
 
 
-def test_a_restarted_driver_acquires_under_the_same_id(managers: Managers) -> None:  # L17
-    first = managers.acquire("X", HOUR, {B0: 5})
-    managers.restart()
-    second = managers.acquire("X", HOUR, {B0: 5})
-    assert managers.leases.lease_count == 1
-    assert second.attempt_token > first.attempt_token
-
-
 def test_partitioned_and_unpartitioned_buckets_never_mix(managers: Managers) -> None:  # L20
     managers.acquire("X", HOUR, {B0: 5})
-    with pytest.raises(FlussTieringError) as refused:
-        managers.acquire("X", HOUR, {TableBucket(1, 0, partition_id=3): 5})
-    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    partitioned = TableBucket(1, 0, partition_id=3)
+    for lease_id, snapshots in (("X", {partitioned: 5}), ("Y", {B0: 1, partitioned: 1})):
+        with pytest.raises(FlussTieringError) as refused:
+            managers.acquire(lease_id, HOUR, snapshots)
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+        told = f"lease {lease_id} mixes buckets with and without a partition of table 1: "
+        assert refused.value.message.startswith(told)
     assert set(managers.leases.pins) == {(B0, 5)}
     managers.acquire("X", HOUR, {TableBucket(1, bucket): 5 for bucket in range(64)})
     assert managers.leases.leased_snapshot_count == 64, "more buckets than before are accepted"
@@ -186,8 +115,12 @@ def test_partitioned_and_unpartitioned_buckets_never_mix(managers: Managers) -> 
 def test_an_older_attempt_releases_and_drops_nothing(managers: Managers) -> None:  # L22
     old = managers.acquire("X", HOUR, {B0: 5}).attempt_token
     new = managers.acquire("X", HOUR, {B0: 5}).attempt_token
-    assert managers.leases.release("X", [B0], old) is False
-    assert managers.leases.drop("X", old) is LeaseDrop.STALE
+    with capture_logs() as log:
+        assert managers.leases.release("X", [B0], old) is False
+        assert managers.leases.drop("X", old) is LeaseDrop.STALE
+    stale = [each for each in log if each["log_level"] == "warning"]
+    told = [(each["verb"], each["lease_id"], each["attempt_token"], each["newest_attempt_token"]) for each in stale]
+    assert told == [("release", "X", old, new), ("drop", "X", old, new)]
     managers.restart()
     assert managers.leases.release("X", [B0], old) is False, "after a restart too"
     assert set(managers.leases.pins) == {(B0, 5)}
@@ -216,15 +149,6 @@ def test_attempts_are_forgotten_after_a_week_without_a_lease(managers: Managers,
     managers.restart()
     assert managers.attempts.newest("gone") is None
     assert managers.attempts.newest("held") is not None
-
-
-def test_a_dropped_tables_buckets_are_released(managers: Managers) -> None:  # S12, L24
-    managers.acquire("X", HOUR, {B0: 5, OTHER: 2})
-    managers.acquire("Y", HOUR, {B0: 5})
-    managers.leases.release_tables(frozenset({1}))
-    managers.restart()
-    assert set(managers.leases.pins) == {(OTHER, 2)}
-    assert [lease.lease_id for lease in managers.leases.leases()] == ["X"]
 
 
 def test_a_lease_that_cannot_be_loaded_stops_collection(managers: Managers) -> None:  # L11

@@ -135,24 +135,6 @@ def test_a_newer_attempt_keeps_its_pins_while_the_lease_is_dropped(  # D5, L22
     assert lease.attempt_token == begun[1]
 
 
-# What is being collected, and what is about to be pinned
-
-
-def test_a_snapshot_is_never_collected_and_pinned_at_once(managers: Managers) -> None:  # D5, L3
-    pins, (first, second, third) = managers.leases.pins, FEW.items()
-    managers.acquire("X", HOUR, dict([first]))
-    held = pins.hold(dict([second]))
-    assert held == dict([second])
-    assert pins.claim_for_collection([first, second, third]) == [third]
-    assert pins.hold(FEW) == dict([first, second]), "the third is being deleted"
-    pins.collected([third])
-    pins.let_go(dict([first, second]))
-    assert pins.claim_for_collection([first, second, third]) == [third], "the second is held by the first call still"
-    pins.collected([third])
-    pins.let_go(held)
-    assert pins.claim_for_collection([second]) == [second]
-
-
 # Limits
 
 

@@ -8,7 +8,6 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -225,24 +224,6 @@ def test_an_empty_bucket_takes_no_slot_even_when_none_is_free(client: TieringCli
     assert (never.has_more_results, never.HasField("log_offset"), never.log_offset) == (False, True, 0)
 
 
-@pytest.mark.slow
-def test_a_thousand_opens_at_once_leave_exact_counts(  # K2, K17
-    client: TieringClient, stub: KvScanStub, server: Server
-) -> None:
-    table = new_table(client, range(3000), num_buckets=30)
-    calls = [stub.ScanKv.future(request(table, each % 30, batch_size_bytes=1), timeout=60) for each in range(1000)]
-    codes = [call.code() for call in calls]
-    opened = [call.result().scanner_id for call in calls if call.code() is grpc.StatusCode.OK]
-    assert (len(opened), codes.count(grpc.StatusCode.RESOURCE_EXHAUSTED)) == (200, 800)
-    assert (server.open_count, views()) == (200, 200)
-    per_bucket = server.scanners[-1]._slots._by_bucket.values()
-    assert max(per_bucket) <= 8
-    assert sum(per_bucket) == 200
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda scanner_id: close(stub, scanner_id), opened))
-    assert (server.open_count, views()) == (0, 0)
-
-
 def test_an_open_scanner_holds_no_rows(client: TieringClient, stub: KvScanStub, server: Server) -> None:
     table = client.create_table(new_path(), descriptor(num_buckets=5))
     rows = pa.table({"id": range(2000), "name": ["x" * 1000] * 2000}, schema=SCHEMA)
@@ -262,16 +243,6 @@ def test_an_open_scanner_holds_no_rows(client: TieringClient, stub: KvScanStub, 
         tracemalloc.stop()
     for scanner_id in opened:
         close(stub, scanner_id)
-
-
-def test_idle_scanners_expire(client: TieringClient, stub: KvScanStub, server: Server) -> None:  # K10
-    answer = stub.ScanKv(request(new_table(client, range(10)), batch_size_bytes=1), timeout=20)
-    server.clock.advance(TTL + 1)
-    settled(server, 0)
-    call = pb.ScanKvRequest(scanner_id=answer.scanner_id, call_seq_id=1, batch_size_bytes=1)
-    assert refusal(lambda: stub.ScanKv(call, timeout=20)) is ErrorCode.SCANNER_EXPIRED
-    server.clock.advance(2 * TTL + 1)
-    assert refusal(lambda: stub.ScanKv(call, timeout=20)) is ErrorCode.UNKNOWN_SCANNER_ID
 
 
 def test_dropping_the_table_expires_its_scanners(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -71,9 +72,9 @@ def test_rows_may_be_larger(server: ServerThread) -> None:  # D8
         assert sum(client.write_rows(table.path, WriteKind.APPEND, [rows])) == 60_000
 
 
-def test_a_table_that_is_named_often_is_looked_at_once(channel: grpc.Channel, server: ServerThread) -> None:  # D8
-    with TieringClient(server.target) as client:
-        table = new_table(client)
+@contextmanager
+def looks_at_buckets() -> Iterator[list[TablePath]]:
+    """The tables whose buckets the storage was asked for."""
     asked: list[TablePath] = []
     original = EmbeddedStorage.buckets
 
@@ -81,8 +82,15 @@ def test_a_table_that_is_named_often_is_looked_at_once(channel: grpc.Channel, se
         asked.append(path)
         return original(storage, path)
 
-    paths = [path_to_pb(table.path)] * 5_000
     with mock.patch.object(EmbeddedStorage, "buckets", buckets):
+        yield asked
+
+
+def test_a_table_that_is_named_often_is_looked_at_once(channel: grpc.Channel, server: ServerThread) -> None:  # D8
+    with TieringClient(server.target) as client:
+        table = new_table(client)
+    paths = [path_to_pb(table.path)] * 5_000
+    with looks_at_buckets() as asked:
         response = TablesStub(channel).ListBuckets(tables_pb2.ListBucketsRequest(table_paths=paths), timeout=30)
     assert len(response.tables) == len(paths), "each place of the request has its answer"
     assert asked.count(table.path) <= 2, "once for the call, and perhaps once by a job"
@@ -91,19 +99,9 @@ def test_a_table_that_is_named_often_is_looked_at_once(channel: grpc.Channel, se
 def test_an_answer_that_is_too_large_is_not_made_to_its_end(channel: grpc.Channel, server: ServerThread) -> None:  # D8
     with TieringClient(server.target) as client:
         paths = [new_table(client).path for _ in range(40)]
-    asked: list[TablePath] = []
-    original = EmbeddedStorage.buckets
-
-    def buckets(storage: EmbeddedStorage, path: TablePath, **_: Any) -> Any:
-        asked.append(path)
-        return original(storage, path)
-
     request = tables_pb2.ListBucketsRequest(table_paths=[path_to_pb(path) for path in paths])
     size = TablesStub(channel).ListBuckets(request, timeout=30).ByteSize()
-    with (
-        mock.patch.object(EmbeddedStorage, "buckets", buckets),
-        mock.patch.object(pages, "MAX_ANSWER_BYTES", size // 4),
-    ):
+    with looks_at_buckets() as asked, mock.patch.object(pages, "MAX_ANSWER_BYTES", size // 4):
         refused = refusal(iter(lambda: TablesStub(channel).ListBuckets(request, timeout=30), 0))
     assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "the answer to ListBuckets is larger" in refused.details()

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pyarrow as pa
 import pytest
 
-from engine_support import SCHEMA, ServerProcess, descriptor, new_path, new_table, put
+from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor, new_path, new_table, put
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesStub
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, LeaseDrop, RoundOrigin, TieringState, TieringStats
+from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.wire.checks import MAX_ENTRIES
 
 HOUR = 3_600_000
@@ -473,3 +476,25 @@ def test_an_error_in_any_script_arrives_with_its_code(client: TieringClient, uni
     assert answer.tiering_errors[claim.table_id].code is ErrorCode.INVALID_TIERING_STATE
     assert unit * 500 in answer.tiering_errors[claim.table_id].message
     assert len(answer.tiering_errors[claim.table_id].message) <= 2048
+
+
+def test_snapshots_are_looked_for_at_once_and_come_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    four = threading.Barrier(4, timeout=10)
+
+    def kv_snapshot(_: EmbeddedStorage, bucket: TableBucket, snapshot_id: int) -> KvSnapshot | None:
+        four.wait()
+        return None if snapshot_id >= 100 else KvSnapshot(bucket, snapshot_id, snapshot_id, 1, 1, f"{snapshot_id}")
+
+    with ServerThread(tmp_path / "data") as server, TieringClient(server.target) as client:
+        bucket = TableBucket(new_table(client, [1]).table_id, 0)
+        monkeypatch.setattr(EmbeddedStorage, "kv_snapshot", kv_snapshot)
+        ids = [7, 3, 9, 1, 8, 2, 6, 4]
+        found = client.kv_snapshot_metadata([(bucket, snapshot_id) for snapshot_id in ids])
+        assert [each.snapshot_id for each in found] == ids
+        with pytest.raises(FlussTieringError, match="snapshot 101 of") as refused:
+            client.kv_snapshot_metadata([(bucket, snapshot_id) for snapshot_id in (1, 101, 100, 2)])
+        assert refused.value.code is ErrorCode.KV_SNAPSHOT_NOT_EXIST
+        monkeypatch.undo()
+        assert client.kv_snapshot_metadata([]) == []
+        (taken,) = client.take_kv_snapshots([client.list_tables("db")[0].path])[bucket.table_id]
+        assert client.kv_snapshot_metadata([(bucket, taken.snapshot_id)]) == [taken]

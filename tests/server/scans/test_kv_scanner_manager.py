@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
+from scan_support import CountingScan
 
 from engine_support import VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -15,36 +16,10 @@ from fluss_tiering.server.core.scans.manager import KvScannerManager
 from fluss_tiering.server.core.scans.scanner import ScannerLimits
 from fluss_tiering.server.services.kv_scan import read_rows
 from fluss_tiering.server.settings.server_settings import ServerSettings, load_settings, settings_from_keys
-from fluss_tiering.storage.protocol import KvScanBatch
 from fluss_tiering.wire.kv_scan import ScannedRows
 
 TTL = 600_000
 BUCKET = TableBucket(1, 0)
-
-
-class CountingScan:
-    """Rows 0, 1, 2, …; a position is the number of the row that comes next."""
-
-    log_offset = 77
-
-    def __init__(self, rows: int = 10, at_once: int = 4) -> None:
-        self.rows = rows
-        self.at_once = at_once
-        self.closed = 0
-        self.sizes: list[int | None] = []
-        self.broken = False
-
-    def read(self, position: bytes | None, max_bytes: int | None, max_rows: int | None) -> KvScanBatch:
-        if self.broken:
-            raise FlussTieringError(ErrorCode.CORRUPT_DATA, "a block is torn")
-        self.sizes.append(max_bytes)
-        start = int(position or b"0")
-        stop = min(self.rows, start + min(self.at_once, max_rows or self.rows))
-        values = pa.array([b"%d" % row for row in range(start, stop)], pa.binary())
-        return KvScanBatch(values, None if stop == self.rows else b"%d" % stop)
-
-    def close(self) -> None:
-        self.closed += 1
 
 
 @pytest.fixture
@@ -97,14 +72,19 @@ def test_a_scan_goes_through_its_rows_in_sequence(scanners: KvScannerManager) ->
     third = go_on(scanners, scanner_id, 2)
     assert [rows_of(each) for each in (first, second, third)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert [each.has_more for each in (first, second, third)] == [True, True, False]
+    assert {each.scanner_id for each in (first, second, third)} == {scanner_id}
     assert [each.log_offset for each in (first, second, third)] == [77, None, None]
     assert scanners.open_count == 0
 
 
-@pytest.mark.parametrize("wrong", [-1, 3, 2**31 - 1])
-def test_a_number_out_of_sequence_is_refused_and_harms_nothing(scanners: KvScannerManager, wrong: int) -> None:  # K6
+def test_a_number_out_of_sequence_is_refused_and_harms_nothing(scanners: KvScannerManager) -> None:  # K6
     scanner_id, _ = opened(scanners, CountingScan(10))
-    assert refusal(lambda: scanners.begin(scanner_id, wrong, "me")) is ErrorCode.INVALID_SCAN_REQUEST
+    for wrong in (-1, 3, 2**31 - 1):
+        with pytest.raises(
+            FlussTieringError, match=f"is {wrong}: expected 1, or 0 for the last batch again"
+        ) as refused:
+            scanners.begin(scanner_id, wrong, "me")
+        assert refused.value.code is ErrorCode.INVALID_SCAN_REQUEST
     assert rows_of(go_on(scanners, scanner_id, 1)) == [4, 5, 6, 7]
     assert refusal(lambda: scanners.begin(scanner_id, 0, "me")) is ErrorCode.INVALID_SCAN_REQUEST
 
@@ -135,7 +115,8 @@ def test_the_last_batch_is_given_again(scanners: KvScannerManager) -> None:  # K
     second = go_on(scanners, scanner_id, 1)
     scan.at_once = 6  # As where the client asks for larger batches meanwhile.
     assert go_on(scanners, scanner_id, 1) == second
-    assert go_on(scanners, scanner_id, 1) == second
+    assert go_on(scanners, scanner_id, 1, 1) == second
+    assert scan.sizes == [1000, None, 1000, None, None], "as many rows again, not as many as fit"
     assert rows_of(go_on(scanners, scanner_id, 2)) == [8, 9, 10, 11]
 
 
@@ -244,15 +225,6 @@ def test_a_lost_bucket_expires_its_scanners(scanners: KvScannerManager) -> None:
     scan = CountingScan()
     assert refusal(lambda: scanners.opened(opening, scan, None)) is ErrorCode.SCANNER_EXPIRED
     assert (scan.closed, scanners.open_count) == (1, 0)
-
-
-def test_the_ninth_of_a_bucket_and_the_201st_of_a_server_are_refused(scanners: KvScannerManager) -> None:  # K2
-    for bucket in range(25):
-        for _ in range(8):
-            scanners.reserve(TableBucket(1, bucket), "me")
-        assert refusal(lambda each=bucket: scanners.reserve(TableBucket(1, each), "me")) is ErrorCode.TOO_MANY_SCANNERS
-    assert refusal(lambda: scanners.reserve(TableBucket(2, 0), "me")) is ErrorCode.TOO_MANY_SCANNERS
-    assert scanners.open_count == 200
 
 
 def test_counts_are_exact_after_a_thousand_concurrent_opens(scanners: KvScannerManager) -> None:  # K2

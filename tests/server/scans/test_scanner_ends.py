@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from scan_support import CountingScan
 
 from engine_support import VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -14,39 +15,16 @@ from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.core.scans.manager import KvScannerManager
 from fluss_tiering.server.core.scans.scanner import ScannerLimits, ScanStep
 from fluss_tiering.server.services.kv_scan import open_scanner, read_rows
-from fluss_tiering.storage.protocol import KvScanBatch
 
 TTL = 600_000
 KEPT = 60_000
 B0, B1 = TableBucket(1, 0), TableBucket(1, 1)
 
 
-class Scan:
-    """Rows 0 to 9, four in a batch at most. A position is the number of the row that comes next."""
-
-    log_offset = 77
-
-    def __init__(self) -> None:
-        self.closed = 0
-        self.broken = False
-        self.sizes: list[int | None] = []
-
-    def read(self, position: bytes | None, max_bytes: int | None, max_rows: int | None) -> KvScanBatch:
-        if self.broken:
-            raise FlussTieringError(ErrorCode.CORRUPT_DATA, "a block is torn")
-        self.sizes.append(max_bytes)
-        start = int(position or b"0")
-        stop = min(10, start + min(4, max_rows or 4))
-        return KvScanBatch(pa.array([b"%d" % row for row in range(start, stop)]), None if stop == 10 else b"%d" % stop)
-
-    def close(self) -> None:
-        self.closed += 1
-
-
 class Storage:
     """A storage that opens the given scan, and keeps what it was called with."""
 
-    def __init__(self, scan: Scan | None, *, admits: bool = True) -> None:
+    def __init__(self, scan: CountingScan | None, *, admits: bool = True) -> None:
         self.scan = scan
         self.admits = admits
         self.buckets: list[TableBucket] = []
@@ -55,7 +33,7 @@ class Storage:
 
     def open_kv_scan(
         self, bucket: TableBucket, *, admit: Callable[[], None], on_lost: Callable[[], None]
-    ) -> tuple[int, Scan | None]:
+    ) -> tuple[int, CountingScan | None]:
         self.buckets.append(bucket)
         self.on_lost = on_lost
         if self.admits:
@@ -80,7 +58,7 @@ def opened(scanners: KvScannerManager, storage: Any, limit: int | None = None) -
     return step
 
 
-def scanning(scanners: KvScannerManager, scan: Scan, bucket: TableBucket = B0) -> bytes:
+def scanning(scanners: KvScannerManager, scan: CountingScan, bucket: TableBucket = B0) -> bytes:
     """A scanner that has given its first four rows; its id."""
     scanner_id = scanners.reserve(bucket, "me")
     read_rows(scanners, scanners.opened(scanner_id, scan, None), 1000)  # type: ignore[arg-type]
@@ -112,13 +90,6 @@ def test_who_finds_no_free_slot_hears_which_limit_it_is(scanners: KvScannerManag
     assert server.message.startswith("the server has 3 open scanners, and kv.scanner.max-per-server allows no more")
 
 
-def test_a_number_out_of_turn_is_answered_with_the_numbers_that_are_expected(scanners: KvScannerManager) -> None:  # K6
-    scanner_id = scanning(scanners, Scan())
-    go_on(scanners, scanner_id, 1)
-    refused = refusal(lambda: scanners.begin(scanner_id, 5, "me"))
-    assert "call_seq_id is 5: expected 2, or 1 for the last batch again" in refused.message
-
-
 def test_a_scanner_is_named_in_errors_as_far_as_that_is_of_use(scanners: KvScannerManager) -> None:  # K10
     named = refusal(lambda: scanners.begin(b"\x0a\xff", 1, "me")).message
     nameless = refusal(lambda: scanners.begin(b"", 1, "me")).message
@@ -128,43 +99,23 @@ def test_a_scanner_is_named_in_errors_as_far_as_that_is_of_use(scanners: KvScann
     assert long.startswith(f"scanner {'ab' * 32} is unknown: ")
 
 
-def test_every_answer_names_its_scanner(scanners: KvScannerManager) -> None:  # K15
-    scanner_id = scanners.reserve(B0, "me")
-    first = read_rows(scanners, scanners.opened(scanner_id, Scan(), None), 1000)  # type: ignore[arg-type]
-    again = read_rows(scanners, scanners.begin(scanner_id, 0, "me"), 1)
-    assert first.scanner_id == again.scanner_id == scanner_id
-
-
-def test_a_batch_that_is_given_again_has_the_same_rows_whatever_size_is_asked_for(  # K15
-    scanners: KvScannerManager,
-) -> None:
-    scan = Scan()
-    scanner_id = scanning(scanners, scan)
-    again = read_rows(scanners, scanners.begin(scanner_id, 0, "me"), 1)
-    assert scan.sizes == [1000, None], "four rows again, not as many as fit"
-    assert pa.ipc.open_stream(again.arrow_ipc).read_all().num_rows == 4
-
-
 # Slots
 
 
-def test_a_bucket_with_other_scanners_has_one_free_slot_when_one_ends(scanners: KvScannerManager) -> None:  # K2
-    first, _ = (scanning(scanners, Scan()) for _ in range(2))
+def test_a_bucket_with_other_scanners_has_one_free_slot_when_one_ends(
+    scanners: KvScannerManager,
+) -> None:  # K2, K13, K17
+    scan = CountingScan()
+    first, _ = (scanning(scanners, each) for each in (scan, CountingScan()))
     scanners.close(first, "me")
-    assert scanners.open_count == 1
+    assert (scan.closed, scanners.open_count) == (1, 1)
     scanners.reserve(B0, "me")
     assert refusal(lambda: scanners.reserve(B0, "me")).code is ErrorCode.TOO_MANY_SCANNERS
     scanners.reserve(B1, "me")
 
 
-def test_closing_an_idle_scanner_frees_its_slot_and_the_scan_at_once(scanners: KvScannerManager) -> None:  # K13, K17
-    scan = Scan()
-    scanners.close(scanning(scanners, scan), "me")
-    assert (scan.closed, scanners.open_count) == (1, 0)
-
-
 def test_closing_a_finished_scanner_ends_what_was_kept_for_a_lost_answer(scanners: KvScannerManager) -> None:  # K13
-    scan = Scan()
+    scan = CountingScan()
     scanner_id = scanning(scanners, scan)
     go_on(scanners, scanner_id, 1, 2)
     assert (scan.closed, scanners.open_count) == (0, 0)
@@ -174,7 +125,7 @@ def test_closing_a_finished_scanner_ends_what_was_kept_for_a_lost_answer(scanner
 
 
 def test_a_scanner_that_was_closed_while_its_read_fails_has_ended(scanners: KvScannerManager) -> None:  # K13, K16
-    scan = Scan()
+    scan = CountingScan()
     scanner_id = scanning(scanners, scan)
     step = scanners.begin(scanner_id, 1, "me")
     scanners.close(scanner_id, "me")
@@ -184,7 +135,7 @@ def test_a_scanner_that_was_closed_while_its_read_fails_has_ended(scanners: KvSc
 
 
 def test_a_finished_scanner_of_a_lost_bucket_answers_that_it_expired(scanners: KvScannerManager) -> None:  # K12
-    scanner_id = scanning(scanners, Scan())
+    scanner_id = scanning(scanners, CountingScan())
     go_on(scanners, scanner_id, 1, 2)
     scanners.lost(scanner_id)
     assert refusal(lambda: scanners.begin(scanner_id, 2, "me")).code is ErrorCode.SCANNER_EXPIRED
@@ -199,7 +150,7 @@ def test_a_scanner_that_is_being_opened_does_not_expire(scanners: KvScannerManag
     scanner_id = scanners.reserve(B0, "me")
     clock.advance(2 * TTL)
     assert scanners.drop_expired() == 0
-    scan = Scan()
+    scan = CountingScan()
     step = scanners.opened(scanner_id, scan, None)  # type: ignore[arg-type]
     scanners.close(scanner_id, "me")
     assert scan.closed == 0, "its first read is under way"
@@ -211,7 +162,7 @@ def test_a_scanner_that_is_being_opened_does_not_expire(scanners: KvScannerManag
 def test_a_failed_call_keeps_a_scanner_alive_from_its_beginning_on(  # K10, K16
     scanners: KvScannerManager, clock: VirtualClock, call_seq_id: int
 ) -> None:
-    scan = Scan()
+    scan = CountingScan()
     if call_seq_id == 0:
         step = scanners.opened(scanners.reserve(B0, "me"), scan, None)  # type: ignore[arg-type]
     else:
@@ -228,7 +179,7 @@ def test_a_failed_call_keeps_a_scanner_alive_from_its_beginning_on(  # K10, K16
 
 
 def test_one_check_ends_all_whose_time_is_over(scanners: KvScannerManager, clock: VirtualClock) -> None:  # K10, K17
-    idle, finished = [Scan(), Scan()], [Scan(), Scan()]
+    idle, finished = [CountingScan(), CountingScan()], [CountingScan(), CountingScan()]
     for scan in finished:
         go_on(scanners, scanning(scanners, scan), 1, 2)
     for scan, bucket in zip(idle, (B0, B1), strict=True):
@@ -243,7 +194,7 @@ def test_one_check_ends_all_whose_time_is_over(scanners: KvScannerManager, clock
 
 
 def test_opening_asks_the_storage_and_reads_the_first_rows(scanners: KvScannerManager) -> None:  # K5, K9
-    storage = Storage(Scan())
+    storage = Storage(CountingScan())
     step = opened(scanners, storage, 3)
     assert storage.buckets == [B0]
     answer = read_rows(scanners, step, 1000)
@@ -260,7 +211,7 @@ def test_a_bucket_without_rows_takes_no_slot_also_if_the_storage_notices_late(  
 
 
 def test_an_error_while_opening_leaves_no_slot_taken(scanners: KvScannerManager) -> None:  # K2, K17
-    storage = Storage(Scan())
+    storage = Storage(CountingScan())
 
     def fail() -> None:
         assert scanners.open_count == 1
@@ -272,7 +223,7 @@ def test_an_error_while_opening_leaves_no_slot_taken(scanners: KvScannerManager)
 
 
 def test_a_bucket_that_is_lost_while_it_is_opened_leaves_no_scan(scanners: KvScannerManager) -> None:  # K12, K17
-    scan = Scan()
+    scan = CountingScan()
     storage = Storage(scan)
     storage.while_opening = lambda: storage.on_lost()  # noqa: PLW0108 - it is set when the scan is opened
     assert refusal(lambda: opened(scanners, storage)).code is ErrorCode.SCANNER_EXPIRED
@@ -280,7 +231,7 @@ def test_a_bucket_that_is_lost_while_it_is_opened_leaves_no_scan(scanners: KvSca
 
 
 def test_a_bucket_that_is_lost_later_ends_its_scanner_and_no_other(scanners: KvScannerManager) -> None:  # K12
-    storage, other = Storage(Scan()), Storage(Scan())
+    storage, other = Storage(CountingScan()), Storage(CountingScan())
     lost, kept = (opened(scanners, each).scanner.scanner_id for each in (storage, other))
     storage.on_lost()
     assert scanners.open_count == 1
@@ -290,6 +241,6 @@ def test_a_bucket_that_is_lost_later_ends_its_scanner_and_no_other(scanners: KvS
 
 def test_a_scanner_that_is_opened_counts_for_its_bucket(scanners: KvScannerManager) -> None:  # K2
     for _ in range(2):
-        opened(scanners, Storage(Scan()))
-    assert refusal(lambda: opened(scanners, Storage(Scan()))).message.startswith(f"{B0} has 2 open scanners")
+        opened(scanners, Storage(CountingScan()))
+    assert refusal(lambda: opened(scanners, Storage(CountingScan()))).message.startswith(f"{B0} has 2 open scanners")
     scanners.reserve(B1, "me")

@@ -97,16 +97,18 @@ def test_a_table_that_was_never_tiered_can_be(managers: Managers) -> None:  # S1
     assert (managers.state(table), managers.status(table).tiering_epoch) == (TieringState.SCHEDULED, 0)
 
 
-def test_switching_off_ends_the_running_round(managers: Managers) -> None:  # S5, S20, S25
+def test_switching_off_ends_the_running_round(managers: Managers, clock: VirtualClock) -> None:  # S5, S20, S23, S25
     table = managers.add_table(1)
     claim = managers.claim(table, "X")
+    clock.advance(MINUTE)
     managers.alter_table(table, {ENABLED: "false"})
     assert managers.finish(claim).finished_errors[1].code is ErrorCode.TABLE_NOT_EXIST
     managers.restart()
     (outcome,) = managers.lease_outcome("X", None).rounds
-    assert (outcome.state, outcome.error) == (
+    assert (outcome.state, outcome.error, outcome.end_time) == (
         TieringState.FAILED,
         "the table's tiering was switched off (table.datalake.enabled=false)",
+        clock.now_ms(),
     )
     managers.alter_table(managers.tables[1], {ENABLED: "true"})
     assert managers.finish(claim).finished_errors[1].code is ErrorCode.INVALID_TIERING_STATE
@@ -128,13 +130,15 @@ def test_a_server_killed_between_storage_and_status_takes_the_options_over(manag
     assert managers.beat(claim).tiering_errors[1].code is ErrorCode.TABLE_NOT_EXIST
     (ended,) = managers.rounds(off.path, None, 1)
     assert ended.state is TieringState.FAILED
+    assert "table.datalake.enabled=false" in (ended.error or "")
 
 
 def test_dropping_a_table_that_is_switched_off_leaves_nothing(managers: Managers) -> None:  # S12, S20
     table = managers.add_table(1)
     managers.finish(managers.claim(table))
     managers.alter_table(table, {ENABLED: "false"})
+    assert list(managers.tiering.tables.withdrawn) == [1]
     managers.drop_table(1)
-    managers.restart()
+    assert managers.tiering.tables.withdrawn == {}
     assert managers.store.statuses() == []
     assert managers.rounds(table.path, None, 10) == []

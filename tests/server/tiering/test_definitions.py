@@ -78,17 +78,6 @@ def test_an_alteration_that_cannot_be_recorded_is_undone(
         assert status(client, table).state is TieringState.SCHEDULED
 
 
-def test_switching_off_and_on_keeps_the_epoch(client: TieringClient) -> None:  # S3, S20
-    table = new_table(client)
-    before = claim(client, table)
-    client.alter_table(table.path, {ENABLED: "false"})
-    with pytest.raises(FlussTieringError) as refused:
-        status(client, table)
-    assert refused.value.code is ErrorCode.INVALID_TIERING_STATE
-    client.alter_table(table.path, {ENABLED: "true"})
-    assert claim(client, table).tiering_epoch == before.tiering_epoch + 1
-
-
 def test_resumed_tables_answer_each_on_its_own(client: TieringClient) -> None:  # S19
     failed, healthy, untiered = new_table(client), new_table(client), new_table(client, tiered=False)
     round_ = claim(client, failed)
@@ -107,35 +96,6 @@ def test_resumed_tables_answer_each_on_its_own(client: TieringClient) -> None:  
     assert [each.state for each in client.resume_tables([healthy.path], include_scheduled=True)] == [
         TieringState.PENDING
     ]
-
-
-def test_a_driver_with_a_stale_coordinator_epoch_is_told_at_once(client: TieringClient) -> None:  # S5, Fluss #3921
-    stale, good = claim(client, new_table(client)), claim(client, new_table(client))
-    for report in ("tiering", "finished", "failed"):
-        entries = [
-            HeartbeatEntry(stale.table_id, stale.tiering_epoch, coordinator_epoch=7),
-            HeartbeatEntry(good.table_id, good.tiering_epoch),
-        ]
-        answer = client.heartbeat(**{report: entries if report == "tiering" else entries[:1]})
-        refused = {"tiering": answer.tiering_errors, "finished": answer.finished_errors, "failed": answer.failed_errors}
-        (error,) = refused[report].values()
-        assert error.code is ErrorCode.INVALID_COORDINATOR
-        assert "coordinator epoch 7 is not that of the round" in error.message
-    assert not client.heartbeat(tiering=[HeartbeatEntry(stale.table_id, stale.tiering_epoch)]).tiering_errors
-
-
-def test_dropping_a_table_in_its_round_leaves_nothing_stuck(client: TieringClient) -> None:  # S12, Fluss #3483
-    table = new_table(client, freshness="0s")
-    round_ = claim(client, table, "of a dropped table")
-    client.drop_table(table.path)
-    answer = client.heartbeat(tiering=[HeartbeatEntry(round_.table_id, round_.tiering_epoch)])
-    assert answer.tiering_errors[table.table_id].code is ErrorCode.TABLE_NOT_EXIST
-    again = client.create_table(table.path, table.descriptor)
-    (outcome,) = client.lease_outcome("of a dropped table").rounds
-    assert (outcome.state, outcome.error) == (TieringState.FAILED, "the table was dropped")
-    fresh = claim(client, again)
-    assert (fresh.table_id, fresh.tiering_epoch) == (again.table_id, 1)
-    assert not client.heartbeat(finished=[HeartbeatEntry(fresh.table_id, 1)]).finished_errors
 
 
 def test_our_messages_carry_the_seeds_fields(client: TieringClient, server: object) -> None:  # S17, S10, S11

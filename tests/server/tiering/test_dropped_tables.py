@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,47 +9,11 @@ from manager_support import Managers
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
-from fluss_tiering.model.tiering import Claim, TieringState, TieringStats, TieringStatus
+from fluss_tiering.model.tiering import Claim, TieringStats, TieringStatus
 from fluss_tiering.server.core.tiering.broadcaster import StatusWatcher
 
 ENABLED = "table.datalake.enabled"
 STATS = TieringStats(rows=3, bytes=40, files=1, lake_snapshot_id=7)
-
-
-def finish(managers: Managers, claim: Claim) -> None:
-    managers.finish(claim, STATS)
-
-
-def fail(managers: Managers, claim: Claim) -> None:
-    managers.fail(claim, "disk full")
-
-
-def let_run(managers: Managers, claim: Claim) -> None:
-    del managers, claim
-
-
-@pytest.mark.parametrize(
-    ("end", "state"),
-    [(finish, TieringState.TIERED), (fail, TieringState.FAILED), (let_run, TieringState.FAILED)],
-    ids=["finished", "failed", "running"],
-)
-@pytest.mark.parametrize("restart", [False, True])
-def test_the_outcome_of_a_round_outlives_its_table(  # D13, S25
-    managers: Managers, end: Callable[[Managers, Claim], None], state: TieringState, restart: bool
-) -> None:
-    table = managers.add_table(1, freshness="0s")
-    # An older round under the same lease, and a newer one under another.
-    managers.fail(managers.claim(table, "X"))
-    end(managers, managers.claim(table, "X"))
-    if end is not let_run:
-        managers.finish(managers.claim(table, "Y"))
-    managers.drop_table(1)
-    if restart:
-        managers.restart()
-    (outcome,) = managers.lease_outcome("X", None).rounds
-    assert (outcome.state, outcome.tiering_epoch) == (state, 2)
-    assert managers.rounds(table.path, None, 10) == [], "the history of a table ends with it"
-    assert managers.rounds(None, None, 10) == []
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -1,4 +1,4 @@
-"""How rounds end that their drivers do not end themselves, and the order in which tables are handed out."""
+"""How rounds end that their drivers do not end, in which order tables are handed out, and what ends leave behind."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from cases import cases
 from engine_support import MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStatus
-from fluss_tiering.server.core.tiering.broadcaster import StatusBroadcaster, StatusWatcher
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStats, TieringStatus
 from fluss_tiering.server.core.tiering.changes import TieringChanges
 from fluss_tiering.server.core.tiering.claims import claim_table, move_due
 from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
@@ -27,6 +26,7 @@ from fluss_tiering.server.core.tiering.states import (
     claimable,
     pend,
 )
+from fluss_tiering.server.core.tiering.totals import TableTotals
 
 WEEK = 7 * 24 * 60 * MINUTE
 BACKOFF = FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(7))
@@ -67,15 +67,6 @@ def test_a_silent_round_fails_also_if_others_are_not_silent(managers: Managers, 
 # Tables that go
 
 
-def test_switching_tiering_off_ends_the_round_at_that_time(managers: Managers, clock: VirtualClock) -> None:  # S20, S23
-    table = managers.add_table(1)
-    managers.claim(table, "X")
-    clock.advance(MINUTE)
-    managers.alter_table(table, {"table.datalake.enabled": "false"})
-    (ended,) = managers.lease_outcome("X", None).rounds
-    assert (ended.state, ended.end_time) == (TieringState.FAILED, clock.now_ms())
-
-
 def test_a_table_that_was_dropped_while_no_server_ran_ends_its_round(  # S25
     managers: Managers, clock: VirtualClock
 ) -> None:
@@ -89,38 +80,6 @@ def test_a_table_that_was_dropped_while_no_server_ran_ends_its_round(  # S25
         "the table was dropped",
         clock.now_ms(),
     )
-
-
-def test_a_table_that_is_dropped_in_its_round_ends_it_at_that_time(  # S25
-    managers: Managers, clock: VirtualClock
-) -> None:
-    managers.claim(managers.add_table(1), "X")
-    clock.advance(MINUTE)
-    managers.drop_table(1)
-    (ended,) = managers.lease_outcome("X", None).rounds
-    assert (ended.error, ended.end_time) == ("the table was dropped", clock.now_ms())
-
-
-def test_a_dropped_table_is_forgotten_also_if_its_tiering_is_switched_off(managers: Managers) -> None:  # S20
-    table = managers.add_table(1)
-    managers.finish(managers.claim(table))
-    managers.alter_table(table, {"table.datalake.enabled": "false"})
-    assert managers.store.statuses() != []
-    managers.drop_table(1)
-    assert managers.store.statuses() == []
-
-
-def test_the_outcome_of_a_dropped_table_is_kept_for_a_whole_week(
-    managers: Managers, clock: VirtualClock
-) -> None:  # S25
-    managers.claim(managers.add_table(1), "X")
-    managers.drop_table(1)
-    clock.advance(WEEK)
-    managers.tiering.prune_dropped()
-    assert managers.lease_outcome("X", None).rounds
-    clock.advance(1)
-    managers.tiering.prune_dropped()
-    assert managers.lease_outcome("X", None).rounds == ()
 
 
 def test_a_table_that_could_not_be_used_is_registered_once(managers: Managers) -> None:  # S19, D2
@@ -191,17 +150,6 @@ def test_a_driver_supersedes_rounds_of_its_attempt_and_of_older_ones(  # L17, S2
         assert refused.value.code is ErrorCode.TABLE_BEING_TIERED
     with pytest.raises(FlussTieringError):
         claim_table(changes, begun, owner(9, "another lease"), BACKOFF, 2)
-
-
-@pytest.mark.parametrize(("driver", "named"), [("driver-2", "driver-2"), ("", "unknown")])
-def test_a_superseded_round_tells_by_whom(managers: Managers, driver: str, named: str) -> None:  # L17, S10
-    table = managers.add_table(1)
-    managers.claim(table, "X", managers.acquire("X", MINUTE, {}).attempt_token)
-    token = managers.acquire("X", MINUTE, {}).attempt_token
-    managers.tiering.claim([table.path], RoundOwner("X", token, driver))
-    _, superseded = managers.rounds(table.path, None, 2)
-    assert superseded.error is not None
-    assert superseded.error.startswith(f"superseded by driver {named}, attempt {token} of the same lease")
 
 
 @cases("state", sorted(set(TieringState) - {TieringState.TIERING}))
@@ -276,35 +224,118 @@ def test_statuses_are_in_the_order_of_paths(managers: Managers) -> None:  # S16
     assert [status.path.table for status in managers.tiering.statuses()] == ["a", "b", "c"]
 
 
-def test_rounds_are_of_the_table_that_is_asked_for(managers: Managers) -> None:  # S23
+def test_rounds_are_of_the_table_that_is_asked_for(managers: Managers) -> None:  # S23, S25
     one, two = (managers.add_table(table_id, freshness="0s") for table_id in (1, 2))
     for table in (one, two, one):
         managers.finish(managers.claim(table, "X"))
     assert [each.table_id for each in managers.rounds(one.path, None, 10)] == [1, 1]
     assert [each.table_id for each in managers.rounds(two.path, "X", 10)] == [2]
+    waited_on = managers.lease_outcome("X", None).rounds
+    assert [(each.table_id, each.tiering_epoch) for each in waited_on] == [(1, 2), (2, 1)], "the newest of each table"
 
 
-def test_a_waiter_sees_the_newest_round_of_each_table_alone(managers: Managers) -> None:  # S25
-    one, two = (managers.add_table(table_id, freshness="0s") for table_id in (1, 2))
-    for table in (one, two, one):
-        managers.finish(managers.claim(table, "X"))
-    rounds = managers.lease_outcome("X", None).rounds
-    assert [(each.table_id, each.tiering_epoch) for each in rounds] == [(1, 2), (2, 1)]
+SWITCHED_OFF = {"table.datalake.enabled": "false"}
 
 
-# Watchers
+class Chance(random.Random):
+    """Draws one number for ever."""
+
+    def __init__(self, drawn: float) -> None:
+        super().__init__()
+        self._drawn = drawn
+
+    def random(self) -> float:
+        return self._drawn
 
 
-def test_who_watches_a_table_that_is_not_tiered_is_told(managers: Managers) -> None:  # S16
-    managers.add_table(1)
-    paths = [TablePath("db", "unknown")]
-    with pytest.raises(FlussTieringError, match=r"table db\.unknown is not tiered"):
-        managers.tiering.watch(StatusWatcher(paths, lambda: None), paths)
+@pytest.mark.parametrize("state", [TieringState.PENDING, TieringState.SCHEDULED, TieringState.TIERING])
+def test_a_dropped_table_is_in_no_index(managers: Managers, clock: VirtualClock, state: TieringState) -> None:  # S20
+    dropped = managers.add_table(1, freshness="0s" if state is TieringState.PENDING else "1min")
+    kept = managers.add_table(2, freshness="1min")
+    if state is TieringState.TIERING:
+        managers.claim(dropped)
+    assert managers.state(dropped) is state
+    managers.drop_table(1)
+    tables = managers.tiering.tables
+    assert (len(tables), len(tables.pending), len(tables.due), list(tables.running())) == (1, 0, 1, [])
+    clock.advance(HEARTBEAT_TIMEOUT)
+    managers.tiering.end_overdue_rounds()
+    managers.tiering.move_due_tables()
+    claim = managers.request()
+    assert claim is not None
+    assert claim.path == kept.path
 
 
-def test_who_comes_after_the_end_hears_the_reason() -> None:  # S28
-    broadcaster = StatusBroadcaster()
-    broadcaster.end(FlussTieringError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another server took over"))
-    with pytest.raises(FlussTieringError, match="another server took over") as ended:
-        broadcaster.add(StatusWatcher([], lambda: None), [])
-    assert ended.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+def test_totals_are_of_tables_that_are_tiered(managers: Managers) -> None:  # S20
+    table = managers.add_table(1, freshness="0s")
+    managers.finish(managers.claim(table), TieringStats(rows=5))
+    managers.fail(managers.claim(table))
+    assert (managers.tiering.totals.of(1).rows, managers.tiering.totals.of(1).failures) == (5, 1)
+    managers.alter_table(table, SWITCHED_OFF)
+    assert managers.tiering.totals.of(1) == TableTotals()
+
+
+def test_a_drop_that_was_recorded_late_is_recorded_once(managers: Managers, clock: VirtualClock) -> None:  # S25
+    managers.claim(managers.add_table(1), "X")
+    with managers.failing_disk(), pytest.raises(FlussTieringError):
+        managers.tiering.remove(1)
+    managers.tiering.withhold(1)
+    managers.tiering.remove(1)
+    recorded = managers.lease_outcome("X", None)
+    assert recorded.rounds[0].end_time == clock.now_ms()
+    clock.advance(MINUTE)
+    managers.tiering.remove(1)
+    assert managers.lease_outcome("X", None) == recorded
+
+
+def test_time_that_a_server_stood_still_is_given_to_running_rounds(  # S4, D3
+    managers: Managers, clock: VirtualClock
+) -> None:
+    idle, running = managers.add_table(1), managers.add_table(2)
+    claim = managers.claim(running)
+    managers.tiering.allow_for_standstill(MINUTE)
+    clock.advance(HEARTBEAT_TIMEOUT + MINUTE - 1)
+    managers.tiering.end_overdue_rounds()
+    assert managers.state(running) is TieringState.TIERING
+    clock.advance(1)
+    managers.tiering.end_overdue_rounds()
+    assert managers.state(running) is TieringState.FAILED
+    assert managers.state(idle) is TieringState.SCHEDULED
+    assert managers.beat(claim).tiering_errors
+
+
+def test_a_success_leaves_nothing_of_the_failures_before_it(
+    managers: Managers, clock: VirtualClock
+) -> None:  # S12, S18
+    table = managers.add_table(1, freshness="1h")
+    for failures in (1, 2):
+        managers.fail(managers.claim(table), "disk full")
+        assert managers.status(table).consecutive_failures == failures
+    failed = managers.status(table)
+    assert (failed.last_error_time, failed.next_retry_time is None) == (clock.now_ms(), False)
+    clock.advance(MINUTE)
+    managers.finish(managers.claim(table))
+    status = managers.status(table)
+    left = (status.last_error, status.last_error_time, status.next_retry_time, status.consecutive_failures)
+    assert left == (None, None, None, 0)
+    assert (status.last_tiered_time, status.state_since) == (clock.now_ms(), clock.now_ms())
+
+
+def test_reports_on_a_table_that_is_not_known_name_it(managers: Managers) -> None:  # S5
+    entry = (HeartbeatEntry(77, 1),)
+    answer = managers.tiering.heartbeat(Heartbeat(tiering=entry, finished=entry, failed=entry))
+    assert answer.coordinator_epoch == managers.tiering.heartbeat(Heartbeat()).coordinator_epoch > 0
+    for errors in (answer.tiering_errors, answer.finished_errors, answer.failed_errors):
+        assert errors[77].code is ErrorCode.TABLE_NOT_EXIST
+        assert errors[77].message.startswith("table 77 does not exist")
+
+
+@pytest.mark.parametrize(("drawn", "left"), [(0.0, 1.0), (0.5, 0.75), (1.0, 0.5)])
+def test_up_to_half_of_a_wait_is_left_to_chance(drawn: float, left: float) -> None:  # S18
+    backoff = FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, Chance(drawn))
+    assert [backoff.delay_ms(failures) for failures in (1, 2, 3)] == [
+        BACKOFF_BASE * left,
+        2 * BACKOFF_BASE * left,
+        4 * BACKOFF_BASE * left,
+    ]
+    assert backoff.delay_ms(1000) == BACKOFF_CAP * left

@@ -27,7 +27,7 @@ def entry(claim: Claim, **fields: object) -> HeartbeatEntry:
     return HeartbeatEntry(claim.table_id, claim.tiering_epoch, **fields)
 
 
-def test_a_silent_round_fails(managers: Managers, clock: VirtualClock) -> None:  # S4, S10
+def test_a_silent_round_fails(managers: Managers, clock: VirtualClock) -> None:  # S4, S6, S10
     table = managers.add_table(1)
     claim = managers.claim(table)
     for _ in range(8):
@@ -94,13 +94,6 @@ def test_stale_epochs_are_fenced_table_by_table(managers: Managers, report: str)
     assert managers.state(good) is expected[report], "the others were processed"
 
 
-def test_renewing_a_table_that_is_not_tiering_is_refused(managers: Managers) -> None:  # S6
-    table = managers.add_table(1)
-    claim = managers.claim(table)
-    managers.finish(claim)
-    assert managers.beat(claim).tiering_errors[1].code is ErrorCode.INVALID_TIERING_STATE
-
-
 def test_failed_then_tiering_then_finished_then_work(managers: Managers, clock: VirtualClock) -> None:  # S7
     failing, finishing, waiting = (managers.add_table(table_id, freshness="0s") for table_id in (1, 2, 3))
     failed, finished = managers.claim(failing), managers.claim(finishing)
@@ -133,13 +126,6 @@ def test_work_is_handed_out_first_in_first_out(managers: Managers, clock: Virtua
     assert handed_out == [2, 3, 1], "and a dropped table is skipped"
 
 
-def test_a_table_becomes_due_within_the_heartbeat_that_asks(managers: Managers, clock: VirtualClock) -> None:  # S2, S7
-    managers.add_table(1, freshness="30s")
-    assert managers.request() is None
-    clock.advance(30_000)
-    assert managers.request() is not None
-
-
 def test_force_finished_is_pending_at_once(managers: Managers) -> None:  # S8
     table = managers.add_table(1)
     claim = managers.claim(table)
@@ -154,8 +140,9 @@ def test_force_finished_is_pending_at_once(managers: Managers) -> None:  # S8
 def test_force_finished_without_finished_is_refused_whole(managers: Managers) -> None:  # S8
     one, two = managers.add_table(1), managers.add_table(2)
     first, second = managers.claim(one), managers.claim(two)
-    with pytest.raises(FlussTieringError) as refused:
-        managers.tiering.heartbeat(Heartbeat(finished=(entry(first),), force_finished=frozenset({second.table_id})))
+    forced = frozenset({1, second.table_id, 8})
+    with pytest.raises(FlussTieringError, match=r"\[2, 8\]$") as refused:
+        managers.tiering.heartbeat(Heartbeat(finished=(entry(first),), force_finished=forced))
     assert refused.value.code is ErrorCode.INVALID_REQUEST
     assert managers.state(one) is managers.state(two) is TieringState.TIERING
 
@@ -250,55 +237,43 @@ def test_waiters_see_the_outcome_after_the_table_moved_on(managers: Managers) ->
     assert (outcome[failed.path].state, outcome[failed.path].error) == (TieringState.FAILED, "disk full")
 
 
-def test_waiters_on_a_dropped_table_see_its_round_fail(managers: Managers) -> None:  # S25, upstream 3483
-    table = managers.add_table(1)
-    managers.claim(table, "X")
-    managers.drop_table(1)
-    managers.restart()
-    (outcome,) = managers.lease_outcome("X", None).rounds
-    assert (outcome.state, outcome.error) == (TieringState.FAILED, "the table was dropped")
-
-
 @pytest.mark.parametrize("state", [TieringState.TIERED, TieringState.FAILED])
 def test_waiters_on_a_table_that_is_dropped_after_its_round_see_the_outcome(
-    managers: Managers, state: TieringState
-) -> None:  # S25, D17
+    managers: Managers, clock: VirtualClock, state: TieringState
+) -> None:  # S20, S25, D13, D17, upstream 3483
     table = managers.add_table(1, freshness="0s")
-    for lease_id in ("older", "X"):
+    for lease_id in ("older", "X", "X"):
         claim = managers.claim(table, lease_id)
         if state is TieringState.TIERED:
             managers.finish(claim, STATS)
         else:
             managers.fail(claim, "disk full")
     managers.claim(table, "runs")
+    clock.advance(MINUTE)
     managers.drop_table(1)
+    dropped = clock.now_ms()
     for _ in range(2):
+        assert [each.tiering_epoch for each in managers.rounds(None, "X", 10)] == [3], "one for each lease"
+        assert managers.rounds(table.path, None, 10) == [], "the history of a table ends with it"
+        assert managers.rounds(None, None, 10) == []
         for lease_id in ("older", "X"):
             (outcome,) = managers.lease_outcome(lease_id, None).rounds
             expected = (STATS, None) if state is TieringState.TIERED else (None, "disk full")
             assert (outcome.state, outcome.stats, outcome.error) == (state, *expected)
         (running,) = managers.lease_outcome("runs", None).rounds
         assert (running.state, running.error) == (TieringState.FAILED, "the table was dropped")
+        assert running.end_time == dropped
         managers.restart()
-
-
-def test_a_dropped_table_keeps_one_round_for_each_lease_that_may_be_waited_on(managers: Managers) -> None:  # S20, D17
-    table = managers.add_table(1, freshness="0s")
-    for _ in range(2):
-        managers.finish(managers.claim(table, "X"))
-    managers.drop_table(1)
-    kept = managers.rounds(None, "X", 10)
-    assert [(each.lease_id, each.tiering_epoch) for each in kept] == [("X", 2)]
-    assert managers.rounds(None, None, 10) == [], "it is no history of a table that exists"
 
 
 def test_a_dropped_tables_outcome_is_forgotten_after_a_week(managers: Managers, clock: VirtualClock) -> None:  # S23
     managers.claim(managers.add_table(1), "X")
     managers.drop_table(1)
+    clock.advance(7 * 24 * 60 * MINUTE)
     for kept in (True, False):  # D15: also while the server runs
         managers.tiering.prune_dropped()
         assert bool(managers.lease_outcome("X", None).rounds) == kept
-        clock.advance(8 * 24 * 60 * MINUTE)
+        clock.advance(1)
     managers.claim(managers.add_table(2), "Y")
     managers.drop_table(2)
     managers.restart()

@@ -88,19 +88,6 @@ def test_the_number_of_failures_can_be_chosen() -> None:  # S19
     assert backoff.retry_time(2, 1000) is backoff.retry_time(3, 1000) is None
 
 
-def test_a_claim_of_a_parked_table_is_refused_with_what_to_do(managers: Managers) -> None:  # S19
-    table = managers.add_table(1)
-    fail_to_the_end(managers, table)
-    before = managers.status(table)
-    with pytest.raises(FlussTieringError) as refused:
-        managers.claim(table)
-    assert refused.value.code is ErrorCode.TABLE_PARKED
-    assert "no space left;" in refused.value.message
-    assert "line 2" not in refused.value.message
-    assert f"fluss-tiering resume {table.path}" in refused.value.message
-    assert managers.status(table) == before
-
-
 def test_resumed_tables_are_pending_at_once_and_counted_anew(managers: Managers) -> None:  # S19
     parked, resting = managers.add_table(1, freshness="1h"), managers.add_table(2, freshness="1h")
     fail_to_the_end(managers, parked)

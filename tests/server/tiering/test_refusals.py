@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from manager_support import Managers
@@ -12,8 +11,8 @@ from engine_support import MINUTE, VirtualClock
 from fluss_tiering.model.clock import iso_time
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
-from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
+from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.server.core.tiering.broadcaster import StatusWatcher
 from fluss_tiering.server.core.tiering.states import MAX_CONSECUTIVE_FAILURES, RoundOwner
 
 
@@ -34,6 +33,7 @@ def test_who_holds_a_table_is_told_with_its_last_heartbeat(managers: Managers, c
     message = refusal(lambda: managers.claim(table, "yours")).message
     assert message.startswith(f"table {table.path} is being tiered: epoch {claim.tiering_epoch}, lease mine, ")
     assert f"driver driver-1, last heartbeat {iso_time(clock.now_ms())}" in message
+    assert not managers.finish(claim).finished_errors
 
 
 def test_a_driver_without_a_lease_or_a_name_is_told_as_such(managers: Managers) -> None:  # S22
@@ -43,47 +43,30 @@ def test_a_driver_without_a_lease_or_a_name_is_told_as_such(managers: Managers) 
     assert "lease none, driver unknown, " in message
 
 
-@pytest.mark.parametrize(
-    ("error", "told"), [("\n disk full \nat line 2", "disk full"), (" ", "no reason was given"), (None, "no reason")]
-)
-def test_a_parked_table_tells_the_first_line_of_its_last_error(
-    managers: Managers, error: str | None, told: str
-) -> None:  # S15, S19
-    table = managers.add_table(1)
-    for _ in range(MAX_CONSECUTIVE_FAILURES):
-        managers.fail(managers.claim(table), error)
-    message = refusal(lambda: managers.claim(table)).message
-    assert message.startswith(f"table {table.path} is parked after 10 failures in a row, the last one: {told}")
-    assert "at line 2" not in message
+def test_a_parked_table_tells_the_first_line_of_its_last_error_and_what_to_do(managers: Managers) -> None:  # S15, S19
+    told = {"\n disk full \nat line 2": "disk full", " ": "no reason was given", None: "no reason was given"}
+    for table_id, (error, line) in enumerate(told.items()):
+        table = managers.add_table(table_id)
+        for _ in range(MAX_CONSECUTIVE_FAILURES):
+            managers.fail(managers.claim(table), error)
+        before = managers.status(table)
+        refused = refusal(lambda parked=table: managers.claim(parked))
+        assert refused.code is ErrorCode.TABLE_PARKED
+        start = f"table {table.path} is parked after 10 failures in a row, the last one: {line}"
+        assert refused.message.startswith(start)
+        assert "at line 2" not in refused.message
+        assert f"fluss-tiering resume {table.path}" in refused.message
+        assert managers.status(table) == before
 
 
 def test_tables_that_are_not_tiered_are_named(managers: Managers) -> None:  # S16
     unknown = TablePath("db", "unknown")
     (resumed,) = managers.tiering.resume([unknown])
     (claimed,) = managers.tiering.claim([unknown], RoundOwner("X", None, "d"))
-    for refused in (resumed, claimed, refusal(lambda: managers.tiering.statuses(unknown))):
+    watched = refusal(lambda: managers.tiering.watch(StatusWatcher([unknown], lambda: None), [unknown]))
+    for refused in (resumed, claimed, watched, refusal(lambda: managers.tiering.statuses(unknown))):
         assert isinstance(refused, FlussTieringError)
         assert refused.message.startswith("table db.unknown is not tiered: ")
-
-
-def test_a_cancelled_attempt_claims_nothing_more_from_that_moment_on(managers: Managers) -> None:  # L22, S25
-    table = managers.add_table(1)
-    token = managers.acquire("X", MINUTE, {}).attempt_token
-    managers.tiering.cancel("X", token, "stop")
-    for claimed_with in (token, None):
-        assert refusal(lambda given=claimed_with: managers.claim(table, "X", given)).code is ErrorCode.STALE_ATTEMPT
-    assert managers.tiering.cancel("never acquired", None, "stop") == []
-
-
-def test_a_cancel_is_shown_as_the_last_error_with_its_time(managers: Managers, clock: VirtualClock) -> None:  # S10
-    table = managers.add_table(1)
-    managers.claim(table, "X")
-    clock.advance(MINUTE)
-    managers.tiering.cancel("X", None, "stopped by hand")
-    status = managers.status(table)
-    assert (status.last_error, status.last_error_time) == ("stopped by hand", clock.now_ms())
-    (ended,) = managers.rounds(table.path, None, 1)
-    assert (ended.error, ended.end_time) == ("stopped by hand", clock.now_ms())
 
 
 # Rounds
@@ -103,14 +86,10 @@ def test_a_call_of_a_round_is_let_through_as_long_as_the_round_runs(managers: Ma
     assert "table 7 does not exist" in unknown.message
     assert ended.code is ErrorCode.INVALID_TIERING_STATE
     assert f"table {table.path} is not Tiering but Failed (disk full): the round of epoch 1 has" in ended.message
-
-
-def test_a_round_that_ended_without_an_error_is_told_without_one(managers: Managers) -> None:  # S6
-    table = managers.add_table(1, freshness="1h")
-    claim = managers.claim(table)
-    managers.finish(claim)
-    ended = refusal(lambda: managers.tiering.require_round(1, claim.tiering_epoch))
-    assert f"table {table.path} is not Tiering but Scheduled: the round" in ended.message
+    again = managers.claim(table)
+    managers.finish(again)
+    finished = refusal(lambda: managers.tiering.require_round(1, again.tiering_epoch))
+    assert f"table {table.path} is not Tiering but Scheduled: the round" in finished.message
 
 
 def test_a_refused_commit_is_the_last_error_of_a_round_that_goes_on(  # S10, S11
@@ -135,15 +114,6 @@ def test_a_refused_commit_is_the_last_error_of_a_round_that_goes_on(  # S10, S11
     assert managers.status(table) == status
     managers.finish(claim)
     assert managers.status(table).last_error is None
-
-
-def test_tables_that_are_force_finished_without_a_finish_are_named(managers: Managers) -> None:  # S8
-    managers.add_table(1)
-    finished = (HeartbeatEntry(1, 1),)
-    heartbeat = Heartbeat(finished=finished, force_finished=frozenset({1, 8, 5}))
-    refused = refusal(lambda: managers.tiering.heartbeat(heartbeat))
-    assert refused.code is ErrorCode.INVALID_REQUEST
-    assert refused.message.endswith("[5, 8]")
 
 
 # Tables
@@ -193,15 +163,3 @@ def test_a_table_that_cannot_be_used_becomes_due_by_the_default_freshness(  # S2
     clock.advance(1)
     managers.tiering.move_due_tables()
     assert managers.status(table).state is TieringState.PENDING
-
-
-def test_switching_tiering_off_while_no_server_runs_ends_the_round_with_that_reason(managers: Managers) -> None:  # S20
-    table = managers.add_table(1)
-    managers.claim(table, "X")
-    properties = {**table.descriptor.properties, "table.datalake.enabled": "false"}
-    managers.tables[1] = replace(table, descriptor=replace(table.descriptor, properties=properties))
-    managers.restart()
-    (ended,) = managers.lease_outcome("X", None).rounds
-    assert ended.state is TieringState.FAILED
-    assert ended.error is not None
-    assert "table.datalake.enabled=false" in ended.error

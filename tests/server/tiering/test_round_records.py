@@ -1,18 +1,22 @@
-"""What a round leaves in totals and in the log, and which coordinator epochs and options are accepted."""
+"""What rounds and maintenance leave in totals and in the log, and which epochs and options are accepted."""
 
 from __future__ import annotations
 
 import pytest
+from manager_support import Managers
 from structlog.testing import capture_logs
 
 from cases import cases
+from engine_support import VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStats
 from fluss_tiering.server.core.tiering.changes import _log_round
 from fluss_tiering.server.core.tiering.fence import require_coordinator
 from fluss_tiering.server.core.tiering.policy import LakeOptions
 from fluss_tiering.server.core.tiering.totals import RoundTotals, TableTotals
+from fluss_tiering.wire.tiering import status_to_pb
 
 
 def round_of(state: TieringState, stats: TieringStats | None = None, **more: object) -> TieringRound:
@@ -75,3 +79,29 @@ def test_an_option_that_is_neither_true_nor_false_is_refused() -> None:
     with pytest.raises(FlussTieringError, match="'yes': expected true or false") as refused:
         LakeOptions.of({"table.datalake.enabled": "yes"})
     assert refused.value.code is ErrorCode.INVALID_TABLE
+
+
+def test_reports_are_counted(managers: Managers, clock: VirtualClock) -> None:
+    maintained, other = managers.add_table(1), managers.add_table(2)
+    managers.tiering.count_maintenance([MaintenanceReport(each, saved_files=3) for each in (maintained.table_id, 77)])
+    assert managers.tiering.totals.of(maintained.table_id).saved_files == 3
+    assert managers.tiering.totals.of(other.table_id).maintained_time is None
+    assert managers.tiering.statuses(maintained.path)[0].last_maintained_time == clock.now_ms()
+    assert managers.tiering.statuses(other.path)[0].last_maintained_time is None
+
+
+def test_the_maintenance_of_a_dropped_table_is_forgotten(managers: Managers) -> None:
+    table = managers.add_table(1)
+    managers.tiering.count_maintenance([MaintenanceReport(table.table_id, saved_files=3)])
+    managers.tiering.remove(table.table_id)
+    assert managers.tiering.totals.of(table.table_id).maintained_time is None
+
+
+def test_the_sum_of_reports_fits_into_an_answer(managers: Managers) -> None:
+    table = managers.add_table(1)
+    for _ in range(2):
+        managers.tiering.count_maintenance([MaintenanceReport(table.table_id, *[2**63 - 1] * 4)])
+    (status,) = managers.tiering.statuses(table.path)
+    sent = status_to_pb(status)
+    assert (sent.maintenance_saved_files, sent.maintenance_rewritten_bytes) == (2**63 - 1, 2**63 - 1)
+    assert (sent.maintenance_expired_snapshots, sent.maintenance_deleted_files) == (2**63 - 1, 2**63 - 1)

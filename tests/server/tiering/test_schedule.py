@@ -1,15 +1,19 @@
-"""Tables in the order of a time, compared with sorting them; and what many tables cost: S2, S7."""
+"""Tables in the order of a time, times that a server stored whose clock was ahead, and what many tables cost."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from manager_support import Managers
 
-from engine_support import HOUR, VirtualClock, table_info
+from engine_support import HOUR, MINUTE, VirtualClock, table_info
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import TieringState, TieringStatus
+from fluss_tiering.server.core.tiering.states import without_future
 from fluss_tiering.server.core.tiering.tables import Schedule
 
 MANY = 120
@@ -61,3 +65,61 @@ def test_a_failed_write_loses_no_due_table(managers: Managers, clock: VirtualClo
     assert managers.state(table) is TieringState.SCHEDULED
     managers.tiering.move_due_tables()
     assert managers.state(table) is TieringState.PENDING
+
+
+NOW = 1_700_000_000_000
+LONGEST = 10 * MINUTE
+STATUS = TieringStatus(1, TablePath("db", "t"), TieringState.FAILED, state_since=NOW - 5, tiering_epoch=3)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, HOUR])
+def test_a_wait_is_as_long_as_it_was_wherever_the_clock_stood(ahead: int) -> None:  # S18, D3
+    stored = replace(
+        STATUS,
+        state_since=NOW + ahead,
+        last_tiered_time=NOW + ahead,
+        last_error="disk full",
+        last_error_time=NOW + ahead,
+        failing_since=NOW + ahead,
+        next_retry_time=NOW + ahead + 5000,
+    )
+    expected = replace(
+        STATUS,
+        state_since=NOW,
+        last_tiered_time=NOW,
+        last_error="disk full",
+        last_error_time=NOW,
+        failing_since=NOW,
+        next_retry_time=NOW + 5000,
+    )
+    assert without_future(stored, LONGEST, NOW) == expected
+
+
+def test_times_of_the_past_stay() -> None:  # S18, D3
+    stored = replace(
+        STATUS, last_tiered_time=NOW - HOUR, last_error_time=NOW - MINUTE, next_retry_time=NOW + MINUTE, last_error="e"
+    )
+    assert without_future(stored, LONGEST, NOW) == stored
+    assert without_future(STATUS, LONGEST, NOW) == STATUS
+    without_failure = replace(STATUS, next_retry_time=NOW + 5000)
+    assert without_future(without_failure, LONGEST, NOW) == without_failure
+
+
+def test_no_wait_is_longer_than_the_longest() -> None:  # S18, D3
+    stored = replace(STATUS, last_error_time=NOW - 1, next_retry_time=NOW + HOUR)
+    assert without_future(stored, LONGEST, NOW).next_retry_time == NOW + LONGEST
+
+
+def test_rounds_come_in_pages_of_tables(managers: Managers) -> None:  # S23
+    for table_id in (1, 2, 3):
+        table = managers.add_table(table_id, freshness="0s")
+        for _ in range(2):
+            managers.finish(managers.claim(table, "X"))
+    seen, after, pages = [], None, 0
+    while pages == 0 or after is not None:
+        page = managers.tiering.rounds_page(None, "X", 1, after, 2)
+        assert len({each.table_id for each in page.rounds}) <= 2
+        seen += [(each.table_id, each.tiering_epoch) for each in page.rounds]
+        after, pages = page.next_after, pages + 1
+    assert seen == [(1, 2), (2, 2), (3, 2)]
+    assert pages == 2
