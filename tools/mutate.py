@@ -55,7 +55,6 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
 
 LEFT_OUT: Final = [
     "tests/server/tiering/test_definitions.py",
-    "tests/server/tiering/test_watching_clients.py",
     "tests/server/failover/test_cut_off.py",
     "tests/server/failover/test_take_over.py",
     "tests/spark/round/test_keepalive.py",

@@ -1,21 +1,24 @@
-"""What the listing commands print on terminals of several widths, and into pipes."""
+"""What the listing commands print on terminals of several widths, into pipes, and when there is nothing to list."""
 
 from __future__ import annotations
 
+import json
 import re
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from engine_support import SCHEMA
+from engine_support import SCHEMA, descriptor, new_path
 from fluss_tiering.cli import status_view
 from fluss_tiering.cli.common import output
 from fluss_tiering.cli.common.output import Heading, print_table
 from fluss_tiering.cli.lake import tier
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.model.table_options import LAKE_ENABLED
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringState, TieringStats
+from fluss_tiering.spark import application
 from fluss_tiering.spark.round.result import TableResult
 
 WIDTHS = (60, 80, 100, 160)
@@ -184,3 +187,28 @@ def test_more_columns_than_a_terminal_has_room_for_are_stacked(monkeypatch):  # 
     lines = read(console).splitlines()
     assert [line.split() for line in lines[:2]] == [["number_0", "1000000000"], ["number_1", "1000000001"]]
     assert sum("number_29" in line and "1000000029" in line for line in lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["tier", "--pending"], "No table is pending."), (["maintain"], "No table has an option that asks for")],
+)
+def test_json_is_an_empty_array(command, monkeypatch, arguments, said):
+    monkeypatch.setattr(TieringClient, "list_tiering_statuses", lambda *_: [])
+    found = command(*arguments, "--json")
+    assert (found.code, json.loads(found.out)) == (0, [])
+    assert said in found.err
+    assert said in command(*arguments).out
+
+
+def test_a_table_that_is_not_tiered_is_told_before_spark_starts(command, client, monkeypatch):
+    table = client.create_table(new_path(), descriptor(tiered=False))
+    other = client.create_table(new_path(), descriptor(tiered=False))
+    monkeypatch.setattr(application, "own_session", lambda *_: pytest.fail("Spark would start"))
+    found = command("tier", str(table.path), str(other.path), "--json")
+    assert found.code == 1
+    for path, each in zip((table.path, other.path), json.loads(found.out), strict=True):
+        assert (
+            each["error"] == f"table {path} is not tiered: create or alter it with the option {LAKE_ENABLED.key}=true"
+        )
+    assert f"table {table.path} is not tiered" in command("tier", str(table.path)).out

@@ -1,4 +1,4 @@
-"""Scans through the client against a real server, and answers that do not arrive."""
+"""Scans through the client against a real server, answers that do not arrive, and the log behind a scan."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanStub
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
+from fluss_tiering.storage.remote import RemoteSplitReader
+from scan_handover import check_handover
 from waiting import wait_until
 
 
@@ -312,3 +314,21 @@ def test_a_scan_that_cannot_go_on_says_so(tmp_path: Path, end: str) -> None:  # 
     assert error.code in {ErrorCode.SCANNER_EXPIRED, ErrorCode.UNKNOWN_SCANNER_ID}
     assert "start the scan again" in error.message
     assert str(table.path) in error.message
+
+
+ROUNDS = 10
+LONG_ROUNDS = 200
+
+
+@pytest.fixture
+def writers_client(server: ServerProcess) -> Iterator[TieringClient]:
+    with TieringClient(server.target) as connected:
+        yield connected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(LONG_ROUNDS, marks=pytest.mark.long)])
+def test_a_scan_and_the_log_behind_it_are_the_table(  # K5
+    client: TieringClient, writers_client: TieringClient, rounds: int
+) -> None:
+    check_handover(client, writers_client, RemoteSplitReader(client), new_table(client, num_buckets=4), rounds)

@@ -1,4 +1,4 @@
-"""Servers that do not exist, do not answer, or are not tiering servers."""
+"""Servers that do not exist, do not answer, or are not tiering servers, and proxies that the environment names."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ import grpc
 import pytest
 
 from cases import cases
-from engine_support import ServerProcess
+from engine_support import ServerProcess, ServerThread
 from fluss_tiering.client import AsyncTieringClient, TieringClient
+from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath, WriteKind
 from waiting import wait_until
@@ -179,3 +180,45 @@ def test_the_base_install_needs_no_arrow() -> None:
     heavy = ("pyarrow", "numpy", "sqlalchemy", "pydantic", "airflow", "pyspark")
     program = f"import sys, fluss_tiering.client; sys.exit(any(name in sys.modules for name in {heavy}))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.fixture
+def proxied(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """What a proxy gets that the environment names for each protocol."""
+    received: list[bytes] = []
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    received.append(connection.recv(4096))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        for name in ("grpc_proxy", "http_proxy", "https_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        for name in ("no_proxy", "no_grpc_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        try:
+            yield received
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_token_for_this_machine_does_not_leave_it(tmp_path: Path, proxied: list[bytes], host: str) -> None:
+    security = ClientSecurity(token="secret-of-anna")
+    with ServerThread(tmp_path / "data") as server:
+        target = f"{host}:{server.server.port}"
+        with TieringClient(target, security=security) as client:
+            assert client.list_tables() == []
+        async with AsyncTieringClient(target, security=security) as asynchronous:
+            assert await asynchronous.list_tiering_statuses() == []
+    assert proxied == []

@@ -1,9 +1,11 @@
-"""The properties of Iceberg's FileIO as executors use them."""
+"""The properties of Iceberg's FileIO as executors use them, compared with those that Iceberg has."""
 
 from __future__ import annotations
 
 import pickle
+import re
 import time
+import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -22,6 +24,7 @@ from fluss_tiering.lake.object_store import (
     require_writable,
 )
 from fluss_tiering.lake.store_arguments import azure_arguments, gcs_arguments, s3_arguments
+from fluss_tiering.lake.store_properties import REFUSED, TAKEN, WITHOUT_EFFECT
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from vending_support import S3Gate, Session
 
@@ -273,3 +276,28 @@ def test_the_error_of_expired_credentials_travels_between_processes():
     error = pickle.loads(pickle.dumps(ExpiredCredentialsError("they expired")))
     assert isinstance(error, ExpiredCredentialsError)
     assert (error.code, error.message) == (ErrorCode.STORAGE, "they expired")
+
+
+CLASSES = (
+    "aws/s3/S3FileIOProperties",
+    "aws/AwsClientProperties",
+    "aws/AwsProperties",
+    "azure/AzureProperties",
+    "gcp/GCPProperties",
+)
+TEXT = re.compile(rb"\x01\x00(.)((?:s3|client|gcs|adls)\.[a-z0-9.-]+)", re.DOTALL)
+"""A text in a class file: a tag, two bytes with its length, and its characters."""
+
+
+# E26
+@pytest.mark.system
+def test_each_property_of_iceberg_is_in_one_of_the_lists(spark_jars: str) -> None:
+    runtime = next(jar for jar in spark_jars.split(",") if "iceberg-spark-runtime" in jar)
+    found = set()
+    with zipfile.ZipFile(runtime) as jar:
+        for name in CLASSES:
+            for text in TEXT.finditer(jar.read(f"org/apache/iceberg/{name}.class")):
+                found.add(text[2][: text[1][0]].decode())
+    assert len(found) > 80
+    assert found <= TAKEN | WITHOUT_EFFECT | REFUSED.keys()
+    assert not (TAKEN & WITHOUT_EFFECT) | ((TAKEN | WITHOUT_EFFECT) & REFUSED.keys())

@@ -1,14 +1,17 @@
-"""Options by which an administrator of some tables would decide what the drivers of others do."""
+"""Options and credentials that are for an administrator or for those who tier, and not for all who read a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from cases import cases
 from engine_support import ServerThread, descriptor
+from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -73,3 +76,80 @@ def test_other_options_are_free(clients: dict[str, TieringClient]) -> None:
     assert {**HARMLESS, "table.datalake.freshness": "2min", "of.our.own": "y"}.items() <= clients["some"].get_tables(
         [path]
     )[0].descriptor.properties.items()
+
+
+SERVERS = "planted-secret-of-the-server"
+TABLES = "planted-secret-of-the-table"
+IN_URL = "planted-secret-in-a-url"
+CATALOG = {
+    "type": "rest",
+    "uri": "https://lake.example.com",
+    "s3.secret-access-key": SERVERS,
+    "jdbc.url": f"postgresql://user:{IN_URL}@db.example.com/lake",
+    "s3.endpoint": f"https://user:with/{IN_URL}@s3.example.com",
+    "header.Cookie": f"session={SERVERS}",
+    "rest.auth.basic.password": f"***;{SERVERS}",
+}
+PATH = TablePath("shop", "orders")
+ROLES = {
+    "reader": ["reader"],
+    "writer": ["writer"],
+    "tierer elsewhere": ["reader", "tierer=hr.*"],
+    "tierer": ["tierer"],
+    "tierer of the shop": ["tierer=shop.*"],
+    "admin": ["admin"],
+}
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    file, texts = TokenFile(tmp_path_factory.mktemp("tokens") / "tokens.json"), {}
+    for name, roles in ROLES.items():
+        token, texts[name] = StaticToken.create(
+            name, [Grant.parse(*each.split("=")) for each in roles], datetime.now(UTC), None
+        )
+        file.add(token)
+    return file.path, texts
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, tokens: tuple[Path, dict[str, str]]) -> Iterator[ServerThread]:
+    with ServerThread(tmp_path_factory.mktemp("server"), tokens_file=tokens[0], lake_catalog=CATALOG) as running:
+        with TieringClient(running.target, security=ClientSecurity(token=tokens[1]["admin"])) as admin:
+            properties = {
+                "table.datalake.iceberg.credential": f"client:a, {TABLES}",
+                "table.datalake.iceberg.scope": "shop",
+                "password.of.our.own": f"a;{TABLES}",
+            }
+            admin.create_table(PATH, descriptor(properties=properties))
+        yield running
+
+
+@cases("role", ROLES)
+def test_who_may_not_tier_a_table_gets_no_credentials(
+    server: ServerThread, tokens: tuple[Path, dict[str, str]], role: str
+) -> None:
+    with TieringClient(server.target, security=ClientSecurity(token=tokens[1][role])) as client:
+        tables = [*client.get_tables([PATH]), *client.list_tables()]
+    assert len(tables) == 2
+    for table in tables:
+        secrets = [each for each in (SERVERS, TABLES, IN_URL) if each in repr(table.lake_catalog_properties)]
+        assert secrets == ([SERVERS, TABLES, IN_URL] if role in {"tierer", "tierer of the shop", "admin"} else [])
+        assert (TABLES in repr(table.descriptor)) is bool(secrets)
+        assert table.lake_catalog_properties["uri"] == "https://lake.example.com", "what is no secret stays"
+        assert table.lake_catalog_properties["scope"] == "shop"
+        if not secrets:
+            assert table.lake_catalog_properties["s3.endpoint"] == "https://***@s3.example.com"
+
+
+@pytest.mark.parametrize("role", ["reader", "tierer"])
+def test_the_command_says_why_settings_are_hidden(
+    server: ServerThread, tokens: tuple[Path, dict[str, str]], role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUSS_TIERING_TOKEN", tokens[1][role])
+    printed = CliRunner().invoke(app, ["lake-conf", str(PATH), "--server", server.target])
+    assert printed.exit_code == 0, printed.stderr
+    assert (SERVERS in printed.stdout) == (role == "tierer")
+    hidden = "warning: The server hides what may be secret, with *** in its place: credential, header.Cookie, "
+    assert (hidden in printed.stderr) == (role == "reader"), printed.stderr
+    assert ("***" in printed.stderr) == (role == "reader"), "a password that looks as if it were hidden"

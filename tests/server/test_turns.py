@@ -1,16 +1,22 @@
-"""The watch over the control thread."""
+"""The watch over the control thread, and what is left out and replaced in the server's log."""
 
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
+import re
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from fluss_tiering.server import app
 from fluss_tiering.server.core.threads import ServerThreads, TurnWatch
+from fluss_tiering.server.logs import configure_logs
 from fluss_tiering.server.settings.server_settings import ServerSettings, load_settings
 from waiting import wait_until
 
@@ -101,3 +107,44 @@ def test_a_server_gets_the_interpreter_back_soon(tmp_path: Path, monkeypatch: py
     finally:
         sys.setswitchinterval(before)
     assert seen == [pytest.approx(0.0005)]
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    root, written = logging.getLogger(), io.StringIO()
+    handlers, level = root.handlers, root.level
+    monkeypatch.setattr("sys.stderr", written)
+    configure_logs("json", "INFO")
+    yield written
+    root.handlers, root.level = handlers, level
+
+
+def test_only_lines_about_lost_clients_are_left_out(log: io.StringIO) -> None:
+    grpc = logging.getLogger("grpc._cython.cygrpc")
+    grpc.error("ExecuteBatchError raised in core by servicer method [%s]", "/fluss_tiering.v1.Tables/FetchLog")
+    assert log.getvalue() == ""
+    grpc.error("Unexpected [KeyError] raised by servicer method [/fluss_tiering.v1.Tables/FetchLog]")
+    assert "KeyError" in log.getvalue()
+
+
+@pytest.mark.usefixtures("log")
+def test_control_characters_do_not_reach_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("logfmt", "INFO")
+    structlog.get_logger("test").warning("round failed", error="\x1b[2J\x9b31m\x07oops", caller="CN=\x1b]0;title")
+    written = capsys.readouterr().err
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", written)
+    assert "\N{REPLACEMENT CHARACTER}[2J" in written
+    assert "oops" in written
+
+
+@pytest.mark.usefixtures("log")
+def test_fields_without_a_value_are_left_out_of_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("logfmt", "INFO")
+    structlog.get_logger("test").info("ready", fluss=None, port=0, audit_log=None)
+    written = capsys.readouterr().err
+    assert "port=0" in written
+    assert "fluss" not in written
+    assert "audit_log" not in written
+    configure_logs("json", "INFO")
+    structlog.get_logger("test").info("ready", fluss=None)
+    assert '"fluss": null' in capsys.readouterr().err

@@ -1,17 +1,21 @@
-"""A round's calls to a server that fails for a moment, in each way in which a server, a proxy or a network can fail."""
+"""A round's calls to a server that fails for a moment, what is said meanwhile, and the text of a failure."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import grpc
 import pytest
 
 from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.spark.retry import RetryingClient
+from fluss_tiering.spark.retry import Retry, RetryingClient
+from fluss_tiering.spark.runtime import SYSTEM
+from fluss_tiering.spark.table_run import _text
 from fluss_tiering.wire.errors import status_of, trailing_metadata_of
 
 DESCRIBE = "/fluss_tiering.v1.Tables/DescribeStorage"
@@ -88,3 +92,63 @@ def test_an_error_that_will_not_pass_is_told_at_once(failing: tuple[FailingServe
         client.describe_storage()
     assert handler.calls == 1
     assert refused.value.code is not ErrorCode.UNAVAILABLE
+
+
+class Pauses:
+    """An event that is never set. Each pause takes so many seconds of the clock."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now = 0.0
+        self._seconds = seconds
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self, seconds: float | None = None) -> bool:
+        del seconds
+        self.now += self._seconds
+        return False
+
+
+@pytest.mark.parametrize(("pause", "told"), [(4.0, 3), (61.0, 40), (0.5, 1)])
+def test_a_failure_is_told_at_once_and_once_a_minute(pause: float, told: int, caplog: pytest.LogCaptureFixture) -> None:
+    pauses = Pauses(pause)
+    left = iter(range(40))
+
+    def call() -> str:
+        if next(left, None) is None:
+            return "done"
+        raise FlussTieringError(ErrorCode.UNAVAILABLE, "connection refused")
+
+    caplog.set_level(logging.WARNING)
+    runtime = replace(SYSTEM, monotonic=lambda: pauses.now)
+    assert Retry(pauses, what="the stream broke", runtime=runtime)(call) == "done"
+    assert caplog.messages == ["the stream broke: trying again: connection refused"] * told
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        (FlussTieringError(ErrorCode.STORAGE, "the lake refused password=hunter2"), "the lake refused password=***"),
+        (ValueError("token=hunter2 of the lake"), "ValueError: token=*** of the lake"),
+        (KeyError("db.t"), "KeyError: 'db.t'"),
+    ],
+)
+def test_a_failure_is_told_with_its_kind_and_without_secrets(failure: Exception, text: str) -> None:  # S10, S11
+    assert _text(failure) == text
+
+
+@pytest.mark.parametrize("kind", [lambda text: FlussTieringError(ErrorCode.STORAGE, text), ValueError])
+def test_a_failure_is_cut_before_it_is_sent(kind) -> None:  # S11, D17
+    text = _text(kind("é" * 5000))
+    assert len(text) == 2048
+    assert text.endswith("é…")
+
+
+def test_an_unexpected_failure_is_in_the_log_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:  # S10
+    with caplog.at_level(logging.ERROR):
+        _text(FlussTieringError(ErrorCode.STORAGE, "expected"))
+        assert caplog.records == []
+        _text(ValueError("unexpected"))
+    (record,) = caplog.records
+    assert record.exc_info is not None

@@ -1,4 +1,4 @@
-"""The metrics of the files that executors write. These tests need no JVM."""
+"""The metrics of the files that executors write: which ones, their bounds and modes. These tests need no JVM."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from written_files import BINARY, FULL_RANGE, SYSTEM, TEXT, array_of, files_of, groups_of, metrics_of
 
-from fluss_tiering.lake.iceberg.metrics.bounds import encoded
-from fluss_tiering.lake.iceberg.metrics.modes import COUNTS, FULL, NONE, TRUNCATED, MetricsMode
-from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
+from fluss_tiering.lake.iceberg import parquet as writing
+from fluss_tiering.lake.iceberg.layout import schema_json
+from fluss_tiering.lake.iceberg.metrics.bounds import decoded, encoded
+from fluss_tiering.lake.iceberg.metrics.modes import COUNTS, FULL, NONE, TRUNCATED, MetricsMode, metrics_modes
+from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, repeating_columns
 from fluss_tiering.lake.protocol import FileMetrics
+from fluss_tiering.model.table import Column, DataType, TableDescriptor
 
 
 def number_in(kind: pa.DataType, bound: bytes) -> Any:
@@ -215,3 +218,178 @@ def test_a_bound_that_cannot_be_made_is_left_out() -> None:  # D41
     assert encoded(pa.string(), "\U0010ffff".encode() * 17, upper=False, length=16) == "\U0010ffff".encode() * 16
     assert encoded(pa.binary(), b"\xff" * 17, upper=True, length=16) is None
     assert encoded(pa.duration("s"), 1, upper=True, length=16) is None
+
+
+DEFAULT = "write.metadata.metrics.default"
+COLUMN = "write.metadata.metrics.column."
+MAX = "write.metadata.metrics.max-inferred-column-defaults"
+TYPES = {"a": "INT", "s": "ROW<x STRING, y ROW<z DATE>>", "l": "ARRAY<ROW<e INT>>", "m": "MAP<STRING, ARRAY<INT>>"}
+FIELDS = schema_json(TableDescriptor(tuple(Column(name, DataType.parse(kind)) for name, kind in TYPES.items())))[
+    "fields"
+]
+
+
+def ids(fields: list[dict[str, Any]], prefix: str = "") -> dict[str, int]:
+    """Return the id of each column and each part of one, by the name that properties give it."""
+    found: dict[str, int] = {}
+    for field in fields:
+        found |= {prefix + field["name"]: field["id"], **_parts(prefix + field["name"], field["type"])}
+    return found
+
+
+def _parts(name: str, kind: Any) -> dict[str, int]:
+    if isinstance(kind, str):
+        return {}
+    if kind["type"] == "struct":
+        return ids(kind["fields"], f"{name}.")
+    parts = ["element"] if kind["type"] == "list" else ["key", "value"]
+    found = {f"{name}.{part}": kind[f"{part}-id"] for part in parts}
+    return found | {key: number for part in parts for key, number in _parts(f"{name}.{part}", kind[part]).items()}
+
+
+IDS = ids(FIELDS)
+
+
+def modes(properties: dict[str, str], **options: Any) -> dict[str, MetricsMode]:
+    found = metrics_modes(FIELDS, properties, **options)
+    assert set(found) == set(IDS.values()), "each part of each column has a mode"
+    return {name: found[number] for name, number in IDS.items()}
+
+
+def test_by_default_bounds_are_cut_to_16_characters():
+    assert modes({}) == dict.fromkeys(IDS, TRUNCATED)
+    assert TRUNCATED.length == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("none", NONE),
+        ("Counts", COUNTS),
+        ("FULL", FULL),
+        ("truncate(5)", MetricsMode(length=5)),
+        ("TRUNCATE(16)", TRUNCATED),
+        # What is no mode counts as if it were not set.
+        ("truncate(0)", TRUNCATED),
+        ("truncate(-1)", TRUNCATED),
+        ("truncate(x)", TRUNCATED),
+        ("some", TRUNCATED),
+        ("", TRUNCATED),
+    ],
+)
+def test_the_default_is_a_property(text: str, mode: MetricsMode):
+    assert modes({DEFAULT: text}) == dict.fromkeys(IDS, mode)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_each_part_of_a_column_can_be_named(name: str):
+    expected = {**dict.fromkeys(IDS, COUNTS), name: FULL}
+    assert modes({DEFAULT: "counts", COLUMN + name: "full"}) == expected
+    assert modes({DEFAULT: "counts", COLUMN + name: "wrong"}) == dict.fromkeys(IDS, COUNTS)
+
+
+def test_columns_of_the_key_have_bounds_unless_the_properties_name_them():
+    key = {"sorted_ids": [IDS["a"]]}
+    assert modes({}, **key)["a"] == TRUNCATED
+    assert modes({DEFAULT: "none"}, **key) == {**dict.fromkeys(IDS, NONE), "a": TRUNCATED}
+    assert modes({DEFAULT: "counts"}, **key)["a"] == TRUNCATED
+    assert modes({DEFAULT: "full"}, **key)["a"] == FULL
+    assert modes({DEFAULT: "none", f"{COLUMN}a": "counts"}, **key)["a"] == COUNTS
+
+
+def test_of_a_wide_table_the_first_columns_have_metrics():
+    wide = [{"id": number, "name": f"c{number}", "type": "int"} for number in range(1, 121)]
+    found = metrics_modes(wide, {}, [120])
+    assert [found[number] for number in (1, 100, 101, 119, 120)] == [TRUNCATED, TRUNCATED, NONE, NONE, TRUNCATED]
+    assert set(metrics_modes(wide[:100], {}).values()) == {TRUNCATED}
+    assert list(metrics_modes(wide, {MAX: "7"}).values()) == [TRUNCATED] * 7 + [NONE] * 113
+    assert set(metrics_modes(wide, {MAX: "120"}).values()) == {TRUNCATED}
+    assert set(metrics_modes(wide, {MAX: "-1"}).values()) == {NONE}
+    assert metrics_modes(wide, {MAX: "many"}) == metrics_modes(wide, {})
+
+
+def test_plain_columns_come_before_the_parts_of_nested_ones():
+    in_order = ["a", "__bucket", "__offset", "__timestamp", "s.x", "s.y.z", "l.element.e"]
+    assert len(FIELDS) == 7, "a table with more columns than the limit"
+    for count in range(1, 7):
+        found = modes({MAX: str(count)})
+        assert {name for name, mode in found.items() if mode == TRUNCATED} == set(in_order[:count])
+
+
+@pytest.mark.parametrize("number", [-(10**37), -129, -128, -1, 0, 1, 127, 128, 10**37])
+def test_a_long_decimal_is_bound_by_its_shortest_form(number: int):  # D40
+    kind = pa.decimal128(38, 10)
+    stored = number.to_bytes(16, "big", signed=True)
+    sizes = (size for size in range(1, 17) if -(1 << 8 * size - 1) <= number < 1 << 8 * size - 1)
+    shortest = number.to_bytes(next(sizes), "big", signed=True)
+    for value in (number, stored):
+        assert encoded(kind, value, upper=False, length=16) == shortest
+    assert decoded(kind, shortest) == number
+
+
+@pytest.mark.parametrize("number", [-(2**31), -1, 0, 2**31 - 1])
+def test_bounds_from_before_a_column_was_widened_are_read(number: int):  # D53
+    assert decoded(pa.int64(), struct.pack("<i", number)) == number
+    assert decoded(pa.int64(), struct.pack("<q", number)) == number
+    assert decoded(pa.float64(), struct.pack("<f", 1.5)) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("value", "length", "bound"),
+    [
+        (b"aX" + b"z" * 9, 2, b"aY"),
+        (b"a\xff" + b"z" * 9, 2, b"b"),
+        (b"\xff\xff" + b"z" * 9, 2, None),
+        (b"aX", 2, b"aX"),
+    ],
+)
+def test_an_upper_bound_of_bytes_is_the_next_value_of_its_length(value: bytes, length: int, bound: bytes | None):  # D40
+    assert encoded(pa.binary(), value, upper=True, length=length) == bound
+    assert encoded(pa.binary(), value, upper=False, length=length) == value[:length]
+
+
+def test_a_file_tells_its_bucket_and_where_its_row_groups_begin(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(writing, "_MAX_BUFFERED_ROWS", 1)
+    schema = pa.schema([pa.field("c", pa.int32(), metadata={"PARQUET:field_id": "1"}), *SYSTEM])
+    piece = ParquetFileWriter(schema, None, ("none", None), 1 << 40, {}).open_piece(
+        3, str(tmp_path / "new" / "folder" / "f"), 7, ("mon",)
+    )
+    for number in range(3):
+        piece.write(pa.record_batch([pa.array([number], pa.int32())], names=["c"]), np.array([number]), np.array([0]))
+    (file,) = piece.close()
+
+    assert (file.bucket, file.partition_values) == (3, ("mon",))
+    groups = pq.ParquetFile(file.location).metadata
+    starts = [groups.row_group(number).column(0) for number in range(groups.num_row_groups)]
+    expected = [min(filter(None, (each.dictionary_page_offset, each.data_page_offset))) for each in starts]
+    assert list(file.metrics.split_offsets) == expected
+    assert len(expected) == 3
+
+
+def test_columns_whose_values_hardly_repeat_get_no_dictionary():
+    count = 20_000
+    numbers = np.arange(count)
+    tenths = numbers // 2 % 10
+    rows = pa.table(
+        {
+            "unique": numbers,
+            "some": np.where(tenths < 1, 0, numbers),
+            "most": np.where(tenths < 8, 0, numbers),
+            "few values": numbers % 50,
+        }
+    )
+    assert repeating_columns(rows, rows.nbytes) == ["most", "few values"]
+
+
+def test_how_many_values_repeat_is_told_from_a_sample():
+    count, random = 300_000, np.random.default_rng(1)
+    rows = pa.table({str(size): random.integers(0, size, count) for size in (10_000, 30_000, 150_000)})
+    # The dictionary of the last column would not fit: it would be given up in the middle of the file.
+    assert repeating_columns(rows, rows.nbytes) == ["10000", "30000"]
+    # Of large rows, fewer are looked at: of these, one in a hundred.
+    assert repeating_columns(rows, (4 << 20) * 100 + 1) == ["10000", "30000"]
+
+
+def test_nested_columns_are_never_said_to_repeat():
+    rows = pa.table({"same": [1, 1], "nested": [[1], [1]]})
+    assert repeating_columns(rows, rows.nbytes) == ["same"]

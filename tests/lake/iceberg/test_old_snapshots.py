@@ -1,4 +1,4 @@
-"""Which snapshots may be expired, and what is known of a lake table when others have expired some."""
+"""Which snapshots may be expired, what is known when others have expired some, and which key indexes are orphans."""
 
 from __future__ import annotations
 

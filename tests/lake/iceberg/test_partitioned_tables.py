@@ -1,4 +1,4 @@
-"""Buckets of partitions in a lake table: whether they have rows, and how all of their rows are replaced at once."""
+"""The files of a round, as Iceberg and Spark find them, and buckets of partitions in a lake table."""
 
 from __future__ import annotations
 

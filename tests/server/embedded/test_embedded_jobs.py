@@ -1,10 +1,11 @@
-"""The background jobs of the embedded storage."""
+"""The background jobs of the embedded storage, and what is left of its lake snapshots on the disk."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import gc
+import os
 import random
 import threading
 import weakref
@@ -16,11 +17,14 @@ import pyarrow as pa
 import pytest
 from manager_support import BACKOFF_BASE, BACKOFF_CAP, HEARTBEAT_TIMEOUT, Managers
 
-from engine_support import HOUR, VirtualClock, descriptor, new_path
+from engine_support import HOUR, ServerThread, VirtualClock, descriptor, new_path, new_table
+from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableBucket, WriteKind
+from fluss_tiering.model.tiering import Claim
 from fluss_tiering.server.backends.embedded.jobs import TableOpening, collect_kv_snapshots
 from fluss_tiering.server.backends.embedded.leases import OwnLeases
 from fluss_tiering.server.core import gc_tuning
+from fluss_tiering.server.core.lake import manager
 from fluss_tiering.server.core.lake.backlogs import Backlogs
 from fluss_tiering.server.core.leases.book import PinnedSnapshots
 from fluss_tiering.server.core.managers import Managers as ServerManagers
@@ -162,3 +166,44 @@ async def test_a_client_that_goes_away_leaves_no_snapshot_held(
     async with asyncio.timeout(10):
         while not await threads.control(loaded.claim_for_collection, list(newest.items())):
             await leases.drop("X", None)
+
+
+HOUR_S = 3600
+
+
+def test_offsets_files_go_once_nobody_needs_them(tmp_path: Path, monkeypatch) -> None:  # D15
+    monkeypatch.setattr(manager, "_KEPT_SNAPSHOTS", 2)
+    with ServerThread(tmp_path / "data") as server, TieringClient(server.target) as client:
+        table, other = (new_table(client, [1, 2], primary_key=False) for _ in range(2))
+        offsets = {TableBucket(table.table_id, 0): 2}
+        (claim,) = client.claim_tables([table.path], "lease", None, "driver")
+        assert isinstance(claim, Claim)
+
+        def prepare(hours_ago: int) -> str:
+            path = client.prepare_lake_snapshot(table, claim.tiering_epoch, offsets)
+            then = Path(path).stat().st_mtime - hours_ago * HOUR_S
+            os.utime(path, (then, then))
+            return path
+
+        def commit(snapshot_id: int, path: str) -> None:
+            client.commit_lake_snapshot(table, claim.tiering_epoch, snapshot_id, offsets, path, f"commit {snapshot_id}")
+
+        (of_other,) = client.claim_tables([other.path], "lease", None, "driver")
+        assert isinstance(of_other, Claim)
+        others = client.prepare_lake_snapshot(other, of_other.tiering_epoch, {TableBucket(other.table_id, 0): 2})
+        os.utime(others, (0, 0))
+        registered = [prepare(hours_ago=100 - number) for number in range(4)]
+        failed_long_ago, may_still_commit = prepare(hours_ago=90), prepare(hours_ago=20)
+        for snapshot_id, path in enumerate(registered):
+            commit(snapshot_id, path)
+        # All of them are within a day of the newest, which was written 97 hours ago.
+        assert all(Path(path).exists() for path in [*registered, failed_long_ago, may_still_commit])
+        newest = prepare(hours_ago=0)
+        commit(4, newest)
+        left = {
+            path for path in [*registered, failed_long_ago, may_still_commit, newest, others] if Path(path).exists()
+        }
+        assert left == {registered[-1], may_still_commit, newest, others}
+        # What is known with its offsets can be registered again, and what may still commit can.
+        commit(4, newest)
+        commit(5, may_still_commit)

@@ -240,7 +240,7 @@ def test_waiters_see_the_outcome_after_the_table_moved_on(managers: Managers) ->
 @pytest.mark.parametrize("state", [TieringState.TIERED, TieringState.FAILED])
 def test_waiters_on_a_table_that_is_dropped_after_its_round_see_the_outcome(
     managers: Managers, clock: VirtualClock, state: TieringState
-) -> None:  # S20, S25, D13, D17, upstream 3483
+) -> None:  # S20, S25, D13, D17, Fluss #3483
     table = managers.add_table(1, freshness="0s")
     for lease_id in ("older", "X", "X"):
         claim = managers.claim(table, lease_id)

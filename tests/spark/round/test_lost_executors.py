@@ -1,7 +1,4 @@
-"""Executors that are lost in mid-write: the round commits once or fails, and no row is lost or doubled.
-
-DuckDB reads the lake, and a dictionary says what must be in it.
-"""
+"""Executors that are lost in mid-write: no row is lost or doubled, and no commit names a file that nobody sees."""
 
 from __future__ import annotations
 
@@ -11,17 +8,21 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
 from driver_support import commit_count
-from spark_support import Tiering, driver_environment, named
+from spark_support import Tiering, driver_environment, named, replace_stage
 
 import judges
+from fluss_tiering.lake.shared_folder import require_shared
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
+from fluss_tiering.spark.round.stage import run_stage
 from standalone_support import python_without_engine, standalone_cluster
 from waiting import WAIT_S, wait_until
 
@@ -157,3 +158,45 @@ def held_workers(folder: Path, driver: subprocess.Popen[str]) -> list[dict[str, 
     assert driver.poll() is None, driver.communicate()
     held = [json.loads(each.read_text()) for each in sorted(folder.glob("*.held"))]
     return held if len(held) == 2 else []
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+# D48
+@pytest.mark.parametrize("primary_key", [True, False])
+@pytest.mark.parametrize("harm", [Path.unlink, truncate])
+def test_a_file_that_is_not_where_an_executor_wrote_it_is_not_committed(
+    tiering: Tiering, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None], primary_key: bool
+):
+    table = tiering.table(primary_key=primary_key)
+    tiering.write(table, named(range(5), "first"))
+    tiering.tier(table)
+    known = tiering.client.lake_snapshot(table.path)
+    tiering.write(table, named(range(5, 9), "second"))
+
+    def run(*arguments):
+        results = run_stage(*arguments)
+        harm(Path(urlparse(results[-1].files[-1].location).path))
+        return results
+
+    with monkeypatch.context() as patched:
+        replace_stage(patched, run)
+        (result,) = tiering.tier_all(table)
+
+    assert "the driver does not see 1 of the files" in result.error
+    assert tiering.client.lake_snapshot(table.path) == known
+    assert len(tiering.snapshots(table)) == 1
+    assert sorted(tiering.files(table)) == tiering.files_on_disk(table), "nothing of the round is left"
+    tiering.tier(table)
+    assert tiering.lake_rows(table) == sorted({**named(range(5), "first"), **named(range(5, 9), "second")}.items())
+
+
+# D48
+def test_an_executor_must_see_the_folder_that_the_driver_sees(tmp_path: Path):
+    for seen in (None, str(tmp_path), f"file:{tmp_path}", f"file://{tmp_path}", "s3://bucket/db/t/metadata"):
+        require_shared(seen)
+    with pytest.raises(FlussTieringError, match="does not see the lake table's folder") as refused:
+        require_shared(f"file:{tmp_path}/metadata")
+    assert refused.value.code is ErrorCode.STORAGE

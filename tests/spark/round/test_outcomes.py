@@ -1,4 +1,4 @@
-"""The outcomes of rounds that fail: who hears of it, what is recorded, and what is left."""
+"""The outcomes of rounds: who hears of failures, what is recorded, what is left, and what a round says it wrote."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import pytest
 from spark_support import Tiering, named
 
 from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, LakeTableSize, VectorPlace
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.tiering import MAX_PARTITIONS, TieringStats
 from fluss_tiering.spark import application
 from fluss_tiering.spark.command_line import options_of
 from fluss_tiering.spark.maintenance_options import MaintainOptions
 from fluss_tiering.spark.options import OPTIONS, TierOptions, parse_arguments
+from fluss_tiering.spark.round.result import PieceResult, StageSeconds, total_stats
 from fluss_tiering.spark.submit import application_arguments
 
 
@@ -109,3 +112,20 @@ def test_options_of_bytes_take_units(kind):
         assert each.parse("5 mb") in (5 << 20, "5 mb")
         assert each.about.metavar == "SIZE"
         assert re.search(r"\d[mg]b", each.about.help)
+
+
+def test_a_puffin_file_counts_once_however_many_vectors_it_has():
+    data = LakeFile(FileContent.DATA, 0, "file:/data", 500, FileMetrics(5))
+    vectors = [
+        LakeFile(FileContent.POSITION_DELETES, 0, "file:/puffin", 70, FileMetrics(1), vector=VectorPlace(at, 30))
+        for at in (4, 34)
+    ]
+    pieces = [
+        PieceResult(0, 10, (data, *vectors), StageSeconds(), 0),
+        PieceResult(1, 3, (LakeFile(FileContent.DATA, 1, "file:/more", 9, FileMetrics(3)),), StageSeconds(), 0),
+    ]
+    size = LakeTableSize(1000, 8)
+    expected = TieringStats(13, 500 + 70 + 9, 3, 77, partitions=("mon", "tue"))
+    assert total_stats(pieces, {"tue", "mon"}, 77, size) == expected
+    many = {str(number) for number in range(MAX_PARTITIONS + 1)}
+    assert total_stats(pieces, many, 77, size).partitions == ()

@@ -1,13 +1,19 @@
-"""How many tasks run at the same time, also when no executor has registered yet."""
+"""How many tasks run at once, which snapshots are measured first, and which lost parts of logs an error names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
+from engine_support import table_info
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.spark.round import stage as module
+from fluss_tiering.spark.round.lost_log import LostLog, lost_error
+from fluss_tiering.spark.round.measure import measured
 from fluss_tiering.spark.round.stage import Parallelism
 
 
@@ -160,3 +166,74 @@ def test_a_machine_without_executors_runs_one_task_and_does_not_wait(tasks):
     application = Application("local[1]")
     assert tasks(application) == 1
     assert application.waited_s == 0
+
+
+TABLE = table_info(7)
+
+
+def snapshot(number: int, rows: int) -> KvSnapshot:
+    return KvSnapshot(TableBucket(7, number), 3, 10, rows, 0 if rows < 0 else 500, "kv/3")
+
+
+class Reader:
+    """Knows the size of the files of each bucket's snapshot."""
+
+    def measure_kv_snapshot(self, table: TableInfo, of: KvSnapshot) -> KvSnapshot:
+        assert table is TABLE
+        number = of.bucket.bucket
+        if number == 99:
+            raise FlussTieringError(ErrorCode.KV_SNAPSHOT_NOT_EXIST, "gone")
+        return replace(of, size_bytes=1000 + number, split_keys=(bytes([number]),))
+
+
+def test_each_snapshot_of_a_cluster_gets_its_own_size_and_keys():
+    snapshots = {each.bucket: each for each in (snapshot(number, -1) for number in range(30))}
+
+    sized = measured(lambda: cast("Any", Reader()), TABLE, snapshots)
+
+    assert list(sized) == list(snapshots)
+    for bucket, each in sized.items():
+        assert each == replace(snapshots[bucket], size_bytes=1000 + bucket.bucket, split_keys=(bytes([bucket.bucket]),))
+
+
+def test_snapshots_of_known_size_are_not_looked_at():
+    def never() -> Any:
+        raise AssertionError("opening a reader connects to the cluster")
+
+    snapshots = {each.bucket: each for each in (snapshot(0, 0), snapshot(1, 12))}
+    assert measured(never, TABLE, snapshots) == snapshots
+    assert measured(never, TABLE, {}) == {}
+
+
+def test_a_snapshot_that_is_gone_fails_the_round():
+    snapshots = {each.bucket: each for each in (snapshot(1, -1), snapshot(99, -1))}
+    with pytest.raises(FlussTieringError, match="gone") as failed:
+        measured(lambda: cast("Any", Reader()), TABLE, snapshots)
+    assert failed.value.code is ErrorCode.KV_SNAPSHOT_NOT_EXIST
+
+
+def bucket(number: int) -> TableBucket:
+    return TableBucket(7, number)
+
+
+def info(number: int, start: int, values: tuple[str, ...] = ()) -> BucketInfo:
+    return BucketInfo(bucket(number), start, 20, 0, partition_values=values)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("key", [True, False])
+def test_an_error_names_three_buckets_and_counts_the_others(count: int, key: bool):
+    error = lost_error([LostLog(info(number, 10 + number), number) for number in range(count)], has_primary_key=key)
+    assert error.code is ErrorCode.LOG_OFFSET_OUT_OF_RANGE
+    assert "--skip-missing-log" in error.message
+    assert ("KV snapshots" in error.message) is key
+    for number in range(count):
+        named = f"bucket {number} of table 7: offsets {number} to {9 + number}"
+        assert (named in error.message) is (number < 3)
+    last, others = min(count, 3) - 1, {4: " and in 1 more bucket", 6: " and in 3 more buckets"}.get(count, "")
+    assert f"offsets {last} to {9 + last}{others}: expected it to be kept until then" in error.message
+
+
+def test_a_bucket_of_a_partition_is_named_with_the_partition():
+    assert "(monday, 7): offsets 3 to 4" in str(LostLog(info(0, 5, ("monday", "7")), 3))
+    assert str(LostLog(info(0, 5), 3)) == f"{bucket(0)}: offsets 3 to 4"

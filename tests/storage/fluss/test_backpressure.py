@@ -1,24 +1,22 @@
-"""Writes to buckets whose storage is hard-pressed. Real connections carry answers that a cluster gives only under load.
-
-Leaders of Fluss 1.0 answer so in version 2 of PUT_KV. The pauses are those of Fluss's client 1.0.0
-(`RecordAccumulator.updateThrottle`).
-"""
+"""Writes to buckets whose storage is hard-pressed, and to a table whose number of buckets changes meanwhile."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from fluss_peers import Line, peer
-from fluss_tables import COLUMNS, rows
+from fluss_tables import COLUMNS, descriptor, rows
 from refusals import refused
 
 from fluss_tiering.api.fluss.v1.log_pb2 import PbPutKvRespForBucket, PutKvRequest, PutKvResponse
 from fluss_tiering.api.fluss.v1.tables_pb2 import MetadataRequest, MetadataResponse
+from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.storage.fluss import writer
@@ -186,3 +184,33 @@ def test_a_writer_that_is_closed_does_not_wait() -> None:
         backpressure.close()
         with refused(ErrorCode.UNAVAILABLE, "closed", str(BUCKET)):
             writing.result(20)
+
+
+class Client:
+    """A cluster with rows in all buckets but one, which does something else before it answers a write."""
+
+    def __init__(self) -> None:
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def call(self, call: Any, **_: Any) -> int:
+        if call.api is ApiKey.PRODUCE_LOG:
+            self.meanwhile()
+            return 0
+        return 0 if list(call.request.bucket_id) == [3] else 1000
+
+
+def test_a_write_by_an_older_number_of_buckets_fails_no_other() -> None:
+    table = TableInfo(1, TablePath("shop", "orders"), 1, descriptor(num_buckets=4), 0)
+    rows = pa.Table.from_pylist([{"id": number, "name": "n"} for number in range(8)], schema=arrow_schema(COLUMNS))
+    client, calls = Client(), ParallelCalls()
+    shared: Any = client
+    writer = ClusterWriter(shared, calls)
+
+    def once() -> None:
+        # Another write, which knows the table as it was, has asked for the ends of its logs.
+        client.meanwhile = lambda: None
+        writer._log_ends[1, None] = [0, 0]
+
+    client.meanwhile = once
+    assert writer.write(table, WriteKind.APPEND, rows) == {TableBucket(1, 3): 8}
+    calls.close()

@@ -1,4 +1,4 @@
-"""Scans of a cluster that open while the storage is closed: they hold nothing at the cluster afterwards."""
+"""Scans of a cluster that open while the storage is closed, and the lease of a scan: nothing is held afterwards."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.calls.kv import SessionRows
 from fluss_tiering.storage.fluss.rpc.client import ParallelCalls
+from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError
 from fluss_tiering.storage.fluss.scans import ClusterScans
 from fluss_tiering.storage.rocksdb_files import ENTRY_SCHEMA
 
@@ -102,3 +103,44 @@ def test_a_scan_that_is_open_is_lost(client: Client, calls: ParallelCalls) -> No
     assert (lost, client.held) == ([1], set())
     with refused(ErrorCode.SCANNER_EXPIRED):
         scan.read(None, None, None)
+
+
+LOST = FlussConnectionError("the cluster does not answer", outcome_unknown=True)
+
+
+class LeasingClient:
+    """A cluster without scan sessions, in which one kind of call gets no answer."""
+
+    def __init__(self, failing: ApiKey) -> None:
+        self._failing = failing
+        self.leases: set[str] = set()
+
+    def call(self, call: Any, **_: Any) -> Any:
+        if call.api is ApiKey.SCAN_KV:
+            raise FlussTieringError(ErrorCode.UNSUPPORTED_VERSION, "the server has no sessions")
+        if call.api is ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE:
+            self.leases.add(call.request.lease_id)
+        if call.api is ApiKey.DROP_KV_SNAPSHOT_LEASE:
+            self.leases.discard(call.request.lease_id)
+        if call.api is self._failing:
+            raise LOST
+        return 5
+
+
+@pytest.mark.parametrize("failing", [ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, ApiKey.GET_KV_SNAPSHOT_METADATA])
+def test_a_scan_that_cannot_be_opened_leaves_no_lease(failing: ApiKey) -> None:
+    client: Any = LeasingClient(failing)
+
+    def kv_snapshot(*_: object) -> KvSnapshot:
+        client.call(SimpleNamespace(api=ApiKey.GET_KV_SNAPSHOT_METADATA))
+        raise AssertionError
+
+    latest = KvSnapshot(BUCKET, 3, 4, -1, 0, "")
+    buckets: Any = SimpleNamespace(latest_kv_snapshot=lambda *_: latest, kv_snapshot=kv_snapshot)
+    files: Any = None
+    calls = ParallelCalls()
+    scans = ClusterScans(client, calls, files, buckets)
+    with refused(ErrorCode.UNAVAILABLE, "does not answer"):
+        scans.open(TABLE, BUCKET, admit=lambda: None, on_lost=lambda: None)
+    calls.close()
+    assert client.leases == set()

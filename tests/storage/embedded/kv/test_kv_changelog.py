@@ -1,3 +1,5 @@
+"""The changelog of a bucket by key, and its RocksDB by itself."""
+
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +24,13 @@ from refusals import refused
 from fluss_tiering.formats.bucketing import assign_buckets
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import DataType, WriteKind
+from fluss_tiering.storage.embedded.rocksdb import (
+    KvState,
+    RocksDbMemory,
+    RocksDbStore,
+    StoreChanges,
+    reporting_rocksdb_errors,
+)
 
 UPSERT, DELETE = WriteKind.UPSERT, WriteKind.DELETE
 
@@ -156,3 +165,37 @@ def test_any_changes_give_the_changelog_and_the_rows_of_a_dict(operations: list[
             for bucket in range(2):
                 merged |= replayed(read_changes(storage, bucket))
             assert merged == model.rows
+
+
+def test_a_store_that_cannot_be_flushed_is_closed_all_the_same(tmp_path: Path) -> None:
+    """As when a folder may not be written for a while: what stays open could not be opened until the server ends."""
+    folder = tmp_path / "db"
+    memory = RocksDbMemory()
+    store = RocksDbStore(folder, memory)
+    store.apply(StoreChanges([b"key"], [b"value"], []), KvState(1, 1))
+    # A folder in the place of the next file stops root, too, whom permissions do not stop.
+    in_the_way = [folder / f"{number:06}.sst" for number in range(50)]
+    for each in in_the_way:
+        each.mkdir()
+    with refused(ErrorCode.STORAGE, str(folder), "Is a directory"):
+        store.close()
+    for each in in_the_way:
+        each.rmdir()
+    again = RocksDbStore(folder, memory)
+    assert again.state == KvState(), "the bucket's log has the change"
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("Permission denied", "check the permissions of the folder and of its files, and who runs the server"),
+        ("Operation not permitted", "check the permissions of the folder and of its files, and who runs the server"),
+        ("No space left on device", "check the disk's free space and health"),
+        ("Input/output error", "check the disk's free space and health"),
+    ],
+)
+def test_what_the_system_refuses_is_told_with_what_to_do(tmp_path: Path, reason: str, remedy: str) -> None:
+    """RocksDB gives the reason of the system as a text."""
+    with refused(ErrorCode.STORAGE, str(tmp_path), reason, remedy), reporting_rocksdb_errors(tmp_path):
+        raise Exception(f"IO error: While open a file for appending: {tmp_path}/000008.sst: {reason}")  # noqa: TRY002
