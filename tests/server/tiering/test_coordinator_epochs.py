@@ -60,7 +60,7 @@ def test_a_change_of_the_server_ends_no_round(managers: Managers, kind: str, nam
 @pytest.mark.parametrize("successor", ["runs", "has ended"])
 def test_an_epoch_that_was_given_out_twice_is_fenced(managers: Managers, kind: str, successor: str) -> None:
     """The database lost a claim, as after a restore from a backup: the same tiering epoch is given out again."""
-    # S5, #3921, D12
+    # S5, Fluss #3921, D12
     table = managers.add_table(1)
     managers.clock.advance(3 * MINUTE)
     managers.tiering.move_due_tables()
