@@ -60,7 +60,6 @@ LEFT_OUT: Final = [
     "tests/spark/round/test_keepalive.py",
     "tests/lake/iceberg/test_bounds_in_readers.py",
     "tests/lake/iceberg/test_metrics_as_iceberg_does.py",
-    "tests/lake/iceberg/test_repair.py",
     "tests/lake/iceberg/pruning/test_bloom_filters.py::test_only_the_named_columns_have_filters",
     "tests/lake/deletes/test_deleted_rows.py",
     "tests/lake/by_position/test_positions_of_rounds.py::test_pieces_that_are_written_at_the_same_time_delete_rows_of_each_other",

@@ -77,7 +77,7 @@ def test_tier_asks_for_the_role_before_spark_starts(command, tmp_path, monkeypat
 
 @pytest.mark.parametrize(
     "arguments",
-    [["compact"], ["repair"], ["expire"], ["maintain"], ["clean", "--delete"]],
+    [["compact"], ["expire"], ["maintain"], ["clean", "--delete"]],
     ids=lambda arguments: arguments[0],
 )
 def test_what_changes_lake_tables_asks_for_the_role_before_spark_starts(command, tmp_path, monkeypatch, arguments):

@@ -571,9 +571,6 @@ class SimCatalog:
     def __init__(self, lake: ModelLake) -> None:
         self._lake = lake
 
-    def explained(self, table: TableInfo, failure: Exception) -> Exception:
-        return failure
-
     def find_table(self, table: TableInfo) -> SimIcebergTable:
         self._lake.scheduler.sleep(self._lake.chance.randrange(1, 50))
         handle: Any = Handle(self._lake, self._lake.content(str(table.path)))

@@ -15,7 +15,6 @@ from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 MISSING: Final = "is missing"
-FORBIDDEN: Final = "cannot be read (permission denied)"
 _DAMAGED: Final = "is damaged: "
 _BATCH_ROWS: Final = 1024
 """So many rows are read at once. Values may be large."""
@@ -68,29 +67,21 @@ def unreadable_file(location: str, what: str, kind: str = "data file", form: str
 
     Args:
         location: The location of the file.
-        what: What is wrong with the file, as what `naming_damage` says, or `FORBIDDEN`.
+        what: What is wrong with the file, as `naming_damage` says it.
         kind: What the file is to the lake table.
         form: The name of the file's format.
     """
-    if what == FORBIDDEN:
-        return FlussTieringError(
-            ErrorCode.STORAGE,
-            f"{cause_of(location, what, kind)}: expected a file that Spark's driver and executors may read; look at "
-            "its owner and its rights, and at those of its folders",
-        )
     return FlussTieringError(
         ErrorCode.CORRUPT_DATA,
-        f"{cause_of(location, what, kind)}: expected the {form} file that the lake table refers to; restore it from a "
+        f"{_cause(location, what, kind)}: expected the {form} file that the lake table refers to; restore it from a "
         "backup, or from an older version if its store keeps versions",
     )
 
 
-def cause_of(location: str, what: str, kind: str) -> str:
+def _cause(location: str, what: str, kind: str) -> str:
     """Return what is wrong with a file, and then the file, so that the cause stays if a column cuts the text."""
     if what == MISSING:
         return f"{kind} missing: {location}"
-    if what == FORBIDDEN:
-        return f"{kind} cannot be read: {location}: permission denied"
     if what.startswith(_DAMAGED):
         return f"{kind} damaged: {location}: {what.removeprefix(_DAMAGED)}"
     return f"{kind} unusable: {location} {what}"

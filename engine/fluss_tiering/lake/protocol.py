@@ -450,15 +450,6 @@ class LakeCatalog(Protocol):
         """
         ...
 
-    def explained(self, table: TableInfo, failure: Exception) -> Exception:
-        """Return the error of a metadata file of the lake table that cannot be read, if that is why a call failed.
-
-        Args:
-            table: The table.
-            failure: The error of the call. It is returned if it has another cause.
-        """
-        ...
-
     def open_table(self, table: TableInfo) -> LakeTable:
         """Create the lake table of a table with Fluss's layout, and return it; the one that is there if there is one.
 

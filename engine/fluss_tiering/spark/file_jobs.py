@@ -9,38 +9,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
-from fluss_tiering.lake.iceberg.repair.check import FileChecker, ListedFile, WrongFile
-from fluss_tiering.lake.iceberg.repair.live_files import Entry
 from fluss_tiering.spark.round.stage import failure_of
 
 _TASKS_PER_CORE: Final = 4
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
-
-
-def wrong_files(spark: SparkSession, settings: ParquetFileWriter, entries: Sequence[Entry]) -> list[WrongFile]:
-    """Return the files whose bounds or physical types are wrong, among the data files and equality-delete files.
-
-    Raises:
-        FlussTieringError: UNKNOWN if a file is missing, damaged or cannot be read, also one with deletes by position.
-    """
-    checker = FileChecker(settings.metrics_modes, settings.io_properties)
-    return [found for found in for_each(spark, _files(entries), checker) if found is not None]
-
-
-def damaged_file(spark: SparkSession, settings: ParquetFileWriter, entries: Sequence[Entry]) -> str | None:
-    """Return what is wrong with a file that is missing or damaged; None if all files can be read.
-
-    All files are read. Spark's own errors name no file.
-    """
-    checker = FileChecker(settings.metrics_modes, settings.io_properties)
-    return next(filter(None, for_each(spark, _files(entries), checker.damage)), None)
-
-
-def _files(entries: Sequence[Entry]) -> list[ListedFile]:
-    return [entry.file for entry in entries]
 
 
 def for_each(

@@ -206,8 +206,6 @@ def _verify(options: VerifyOptions, client: TieringClient, spark: SparkSession, 
             each.source_rows,
             each.lake_rows,
         )
-    for file in audit.wrong_files:
-        logger.error("%s: file %s has wrong bounds or physical types", table.path, file.location)
     error = _difference(table, audit)
     if audit.both_empty:
         logger.info("%s: equal: neither the table nor its lake table has had a row yet", table.path)
@@ -222,13 +220,8 @@ def _difference(table: TableInfo, audit: TableAudit) -> str | None:
         return nothing_tiered(table).message
     if audit.equal:
         return None
-    parts = []
-    if buckets := [str(each.bucket) for each in audit.buckets if not each.equal]:
-        parts.append(f"bucket {', '.join(buckets)} of lake snapshot {audit.lake_snapshot_id} differs from the table")
-    if audit.wrong_files:
-        count = len(audit.wrong_files)
-        parts.append(f"{counted(count, 'file')} {'has' if count == 1 else 'have'} wrong bounds or physical types")
-    return "; ".join(parts)
+    buckets = ", ".join(str(each.bucket) for each in audit.buckets if not each.equal)
+    return f"bucket {buckets} of lake snapshot {audit.lake_snapshot_id} differs from the table"
 
 
 if __name__ == "__main__":

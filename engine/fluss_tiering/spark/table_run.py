@@ -195,7 +195,6 @@ class TableRun:
             return _text(SparkEndedError()), True
         if told_to_stop:
             return _text(cancelled_error()), True
-        failure = self._services.catalog.explained(table, failure)
         by_others = isinstance(failure, FlussTieringError) and failure.code in _LOST
         return _text(failure), by_others or isinstance(failure, LakeRewrittenError)
 

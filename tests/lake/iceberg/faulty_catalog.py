@@ -13,7 +13,6 @@ from urllib.parse import urlparse
 
 import pyarrow as pa
 from lake_support import Lake
-from older_writer import older_writer
 from table_support import commit_of
 
 import judges
@@ -145,15 +144,13 @@ class FaultyLake(Lake):
     def metadata(self) -> str:
         return str(self.open().java_table.operations().current().metadataFileLocation())
 
-    def round(self, **defects: bool) -> None:
+    def round(self) -> None:
         """Commit what a round does: two new keys, and the delete of an older one. `pending` are the keys after it."""
         lake = self.open()
         new = self.pending[-1] + 1 if self.pending else 1
         gone = self.model[len(self.model) // 2] if self.model and self.kind != "log" else None
         by_key = [self.batch([row(gone)])] if self.kind == "equality" and gone is not None else []
-        # Of an older writer, each batch becomes a row group.
-        with older_writer(**{"narrow_bounds": False, **defects}):
-            files = list(self.write(lake, [self.batch([row(new)]), self.batch([row(new + 1, "y" * 5000)])], by_key))
+        files = list(self.write(lake, [self.batch([row(new)]), self.batch([row(new + 1, "y" * 5000)])], by_key))
         if self.kind in ("position", "vector") and gone is not None:
             files += self._deletes_by_position(lake, gone)
         self.pending = [*(key for key in self.model if key != gone), new, new + 1]

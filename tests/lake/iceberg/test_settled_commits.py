@@ -22,7 +22,6 @@ from fluss_tiering.spark.maintenance import plan
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.maintenance.maintain import Step, maintain_table
-from fluss_tiering.spark.maintenance.repair import repair_table
 from judges import DUCKDB, SPARK
 from needs import needs
 from rest_support import RestCatalog
@@ -92,21 +91,15 @@ def an_expiry(lake: FaultyLake) -> str | None:
     return expire_snapshots(client_of(lake), lake.spark, lake.table, older_than=timedelta(), retain_last=1).error
 
 
-def a_repair(lake: FaultyLake) -> str | None:
-    return repair_table(lake.spark, lake.table).error
-
-
 COMMANDS: Final = {
-    "round": (a_round, _KINDS, {}),
-    "compact": (a_compaction, _KINDS, {}),
-    "merge manifests": (merged_manifests, _KINDS, {}),
-    "merge deletes": (merged_deletes, ("position",), {}),
-    "expire": (an_expiry, _KINDS, {}),
-    "repair bounds": (a_repair, _KINDS, {"narrow_bounds": True}),
-    "repair types": (a_repair, ("log", "equality"), {"decimal_bytes": True}),
+    "round": (a_round, _KINDS),
+    "compact": (a_compaction, _KINDS),
+    "merge manifests": (merged_manifests, _KINDS),
+    "merge deletes": (merged_deletes, ("position",)),
+    "expire": (an_expiry, _KINDS),
 }
-"""Each command that commits, the tables that it is for, and what is wrong with the files that it mends."""
-CASES: Final = [(name, kind) for name, (_, kinds, _) in COMMANDS.items() for kind in kinds]
+"""Each command that commits, the tables that it is for."""
+CASES: Final = [(name, kind) for name, (_, kinds) in COMMANDS.items() for kind in kinds]
 
 
 @pytest.mark.parametrize("part", range(3))
@@ -114,7 +107,7 @@ CASES: Final = [(name, kind) for name, (_, kinds, _) in COMMANDS.items() for kin
 @pytest.mark.sampled(1)
 def test_whatever_the_catalog_answers(new_lake, catalog: FaultyCatalog, monkeypatch, record_property, name, kind, part):
     # E1, E2
-    command, _, defects = COMMANDS[name]
+    command, _ = COMMANDS[name]
     monkeypatch.setattr(plan, "_MANY_MANIFESTS", 1)
     lake, wrong, checked = None, [], False
     faults = tuple(FAULTS)[part::3]
@@ -128,7 +121,7 @@ def test_whatever_the_catalog_answers(new_lake, catalog: FaultyCatalog, monkeypa
             checked = True
             wrong += [f"leaves {each}" for each in lake.unneeded_files()]
         if name != "round":
-            lake.round(**defects)
+            lake.round()
         catalog.fault, catalog.lands = FAULTS[fault], lands
         failure = outcome(command, lake)
         assert catalog.fault is None, "no commit was sent"

@@ -1,4 +1,4 @@
-"""A table with a TIME column, which Spark opens from no Iceberg catalog, is expired, cleaned and repaired."""
+"""A table with a TIME column, which Spark opens from no Iceberg catalog, is expired and cleaned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from fluss_tiering.spark.audit.clean import clean_table
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
-from fluss_tiering.spark.maintenance.repair import repair_table
 from fluss_tiering.spark.maintenance_application import run as run_application
 from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOptions, MaintainOptions, VerifyOptions
 
@@ -72,7 +71,6 @@ def test_a_table_with_times_is_maintained_as_far_as_spark_can(tiering: Tiering, 
     assert len(clean_table(tiering.spark, table, grace=timedelta(days=1), delete=True).deleted) == 1
     assert not stray.exists()
     assert young.exists()
-    assert repair_table(tiering.spark, table).error is None
     assert ids_in_lake(tiering, table) == [1, 2, 3, 4]
 
     refused = compact_table(tiering.spark, table, CompactionOptions())
@@ -128,7 +126,7 @@ def sentence(path: object) -> str:
     )
 
 
-EVERY_COMMAND = [["verify"], ["compact"], ["expire"], ["clean"], ["repair"], ["maintain"], ["maintain", "--dry-run"]]
+EVERY_COMMAND = [["verify"], ["compact"], ["expire"], ["clean"], ["maintain"], ["maintain", "--dry-run"]]
 
 
 @pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=" ".join)

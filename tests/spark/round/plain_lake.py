@@ -75,9 +75,6 @@ class PlainLake:
     def find_table(self, table: TableInfo) -> PlainTable | None:
         return PlainTable(self, table) if str(table.path) in self.tables else None
 
-    def explained(self, table: TableInfo, failure: Exception) -> Exception:
-        return failure
-
     def open_table(self, table: TableInfo) -> PlainTable:
         self.tables.setdefault(str(table.path), [])
         return PlainTable(self, table)

@@ -16,7 +16,6 @@ from fluss_tiering.model.table import Column, DataType, TableInfo, TablePath, Wr
 from fluss_tiering.spark.audit.clean import clean_table
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
-from fluss_tiering.spark.maintenance.repair import repair_table
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_table
 from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
@@ -49,7 +48,6 @@ def test_every_command_uses_the_lake_table_that_the_options_name(tiering: Tierin
     assert compacted.rewritten_files > 0
     assert expire_snapshots(tiering.client, tiering.spark, table, older_than=timedelta()).error is None
     assert clean_table(tiering.spark, table, grace=timedelta(days=1), delete=True).error is None
-    assert repair_table(tiering.spark, table).error is None
     assert tiering.equal(table)
     assert [status.path for status in tiering.client.list_tables() if status.path == table.path] == [table.path]
     tiering.spark.sql(f"ALTER TABLE {catalog}.{at} RENAME TO {at}_aside")

@@ -1,4 +1,4 @@
-"""`fluss-tiering compact`, `expire`, `repair` and `publish`: single steps with lake tables."""
+"""`fluss-tiering compact`, `expire` and `publish`: single steps with lake tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.options import with_options
 from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
-from fluss_tiering.cli.lake.verify import wrong_file_as_json, wrong_file_text
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOptions, PublishOptions
@@ -21,7 +20,6 @@ from fluss_tiering.spark.startup.checks import check_may_tier
 if TYPE_CHECKING:
     from fluss_tiering.spark.maintenance.compact import Compaction
     from fluss_tiering.spark.maintenance.expire import Expiry
-    from fluss_tiering.spark.maintenance.repair import Repair
 
 
 class _Result(Protocol):
@@ -144,35 +142,6 @@ def publish(
     _exit(found)
 
 
-def repair(
-    tables: options.Tables,
-    master: options.Master = options.DEFAULT_MASTER,
-    server: options.Server = DEFAULT_TARGET,
-    json: options.Json = False,
-) -> None:
-    """Mend files of lake tables whose bounds or physical types are wrong, so that readers may miss rows in them.
-
-    `fluss-tiering verify` names such files. Bounds are mended in the metadata alone. A file with wrong physical types
-    is written again. No row changes, and rounds and readers may run at the same time.
-    """
-    from fluss_tiering.spark.maintenance.repair import repair_table  # noqa: PLC0415 - Spark, for this command only
-
-    with TieringClient(server) as client:
-        infos = client.get_tables(list(dict.fromkeys(tables)))
-        check_may_tier(client)
-    with spark_session(master) as spark:
-        found = each_table("repairing", infos, lambda table: repair_table(spark, table))
-    if json:
-        output.print_json(_repair_as_json(each) for each in found)
-    else:
-        titles = ("Files checked", "Wrong", "Given right bounds", "Written again")
-        _print_results(found, [Heading(each, numeric=True) for each in titles], [_repair_cells(each) for each in found])
-        for each in found:
-            for file in each.wrong_files:
-                output.print_sentence(escape(f"{file.location}: {wrong_file_text(file)}"))
-    _exit(found)
-
-
 def print_kept(path: TablePath, needed: int) -> None:
     """Print how many old snapshots are kept nevertheless, if any.
 
@@ -243,14 +212,3 @@ def _compaction_as_json(found: Compaction) -> dict[str, object]:
 
 def _expiry_cells(found: Expiry) -> list[str]:
     return [] if found.error else [f"{count:,}" for count in (found.expired, found.kept, found.deleted_files)]
-
-
-def _repair_cells(found: Repair) -> list[str]:
-    counts = (found.checked_files, len(found.wrong_files), found.rebound_files, found.rewritten_files)
-    return [] if found.error else [f"{count:,}" for count in counts]
-
-
-def _repair_as_json(found: Repair) -> dict[str, object]:
-    wrong = [wrong_file_as_json(each) for each in found.wrong_files]
-    fields = ("rebound_files", "rewritten_files", "conflicts")
-    return _as_json(found, *fields, checked_files=found.checked_files, wrong_files=wrong)

@@ -18,7 +18,6 @@ from fluss_tiering.model.table_options import KV_TTL
 from fluss_tiering.spark.maintenance_options import VerifyOptions
 
 if TYPE_CHECKING:
-    from fluss_tiering.lake.iceberg.repair.check import WrongFile
     from fluss_tiering.spark.audit.report import TableAudit
 
 
@@ -98,9 +97,6 @@ def _print(info: TableInfo, audit: TableAudit) -> None:
         )
         for each in audit.differences
     )
-    output.print_errors((each.location, wrong_file_text(each)) for each in audit.wrong_files)
-    if audit.wrong_files:
-        output.print_sentence("Readers may miss rows in these files. `fluss-tiering repair` mends them.")
     if info.descriptor.partition_keys and any(each.lake_rows > each.source_rows for each in audit.differences):
         output.print_sentence(
             "Rows that are only in the lake may be those of a dropped partition: the lake keeps them, also if a "
@@ -118,22 +114,6 @@ def _expiry_text(audit: TableAudit) -> str:
         f"Rows of this table expire in Fluss without a changelog ({KV_TTL}={audit.kv_ttl}), and the lake keeps them. "
         f"Rows that are only in the lake and may have expired: {count}."
     )
-
-
-def wrong_file_text(file: WrongFile) -> str:
-    """Return what is wrong with a file."""
-    bounds = f"values beyond the bounds of {', '.join(file.narrow_bounds)}" if file.narrow_bounds else ""
-    types = f"wrong physical types of {', '.join(file.wrong_types)}" if file.wrong_types else ""
-    return "; ".join(filter(None, (bounds, types)))
-
-
-def wrong_file_as_json(file: WrongFile) -> dict[str, object]:
-    """Return what is wrong with a file, for programs."""
-    return {
-        "location": file.location,
-        "narrow_bounds": list(file.narrow_bounds),
-        "wrong_types": list(file.wrong_types),
-    }
 
 
 def _plain(value: object) -> object:
@@ -170,7 +150,6 @@ def _as_json(info: TableInfo, audit: TableAudit) -> dict[str, object]:
             for each in audit.differences
         ],
         "more_differences": audit.more_differences,
-        "wrong_files": [wrong_file_as_json(each) for each in audit.wrong_files],
         "kv_ttl": audit.kv_ttl,
         "error": nothing_tiered(info).message if audit.was_never_tiered else None,
     }

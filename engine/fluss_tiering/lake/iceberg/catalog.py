@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -31,8 +30,7 @@ from fluss_tiering.lake.iceberg.layout import (
     table_properties,
 )
 from fluss_tiering.lake.iceberg.library import JavaCatalog, JavaTable, ask, call, library
-from fluss_tiering.lake.iceberg.metadata.own_commits import explained_layout, procedure_call
-from fluss_tiering.lake.iceberg.metadata.unreadable import OPEN_CATALOG, may_tell_of_metadata, unreadable_metadata
+from fluss_tiering.lake.iceberg.metadata.own_commits import explained_layout
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout, row_transforms
 from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, lake_table_name
@@ -100,34 +98,6 @@ class IcebergCatalogs:
                 self._require_no_former_name(table)
                 return None
         return self._opened(table, handle)
-
-    def explained(self, table: TableInfo, failure: Exception) -> Exception:
-        """Return the error of a metadata file that cannot be read if that is why a call failed: see `LakeCatalog`."""
-        if not may_tell_of_metadata(failure):
-            return failure
-        try:
-            handle = self._load(table)
-            if handle is None:
-                return failure
-            found = unreadable_metadata(handle, failure, partial(procedure_call, table))
-        except (FlussTieringError, *JAVA_ERRORS) as error:
-            found = error if isinstance(error, FlussTieringError) and error.code is ErrorCode.CORRUPT_DATA else None
-        return failure if found is None else found
-
-    @contextmanager
-    def naming_unreadable_metadata(self, table: TableInfo) -> Iterator[None]:
-        """Let the error of the block name the metadata file of the lake table that cannot be read, if there is one.
-
-        Raises:
-            FlussTieringError: CORRUPT_DATA if there is one.
-        """
-        try:
-            yield
-        except (FlussTieringError, *JAVA_ERRORS) as failure:
-            found = self.explained(table, failure)
-            if found is failure:
-                raise
-            raise found from None
 
     def _require_no_former_name(self, table: TableInfo) -> None:
         """Refuse a catalog without a name whose table was made when the default name was another one."""
@@ -256,7 +226,7 @@ class IcebergCatalogs:
                     f"the Spark session's {key} is {present}, but the server's lake catalog has {value}: "
                     "remove the setting from Spark, or give one of the catalogs another name",
                 )
-        with lake_errors(f"{OPEN_CATALOG} {name!r} ({properties.get('type')})"):
+        with lake_errors(f"open the lake catalog {name!r} ({properties.get('type')})"):
             # Iceberg configures catalogs from the active session of the JVM's thread; a new thread has none.
             session = java_session_of(self._spark)
             jvm_of(self._spark).SparkSession.setActiveSession(session)

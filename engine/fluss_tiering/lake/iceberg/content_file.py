@@ -55,7 +55,7 @@ class ContentFiles:
             "file-format": "PARQUET" if file.vector is None else "PUFFIN",
             "partition": dict(zip(self._partition_fields, partition, strict=True)),
             "file-size-in-bytes": file.size_bytes,
-            **described_metrics(file.metrics),
+            **_metrics(file.metrics),
         }
         if file.content is FileContent.EQUALITY_DELETES:
             content["equality-ids"] = self._identifier_ids
@@ -68,7 +68,7 @@ class ContentFiles:
         return json.dumps(content)
 
 
-def described_metrics(metrics: FileMetrics) -> dict[str, Any]:
+def _metrics(metrics: FileMetrics) -> dict[str, Any]:
     """Return the part of a file's description that is about its metrics."""
     return {
         "record-count": metrics.record_count,

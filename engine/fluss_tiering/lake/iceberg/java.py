@@ -82,16 +82,24 @@ _NO_CLASS: Final = frozenset({"ClassNotFoundException", "NoClassDefFoundError"})
 _NO_CONSTRUCTOR: Final = "Cannot find constructor for interface"
 """What Iceberg says of the class of a catalog or of a store that is in no jar."""
 _WORDS_NO_CLASS: Final = f"Spark lacks a jar of the lake: {_ADD_PACKAGE}"
-_ALL_WORDS: Final = (
-    _WORDS_REFUSED,
-    _WORDS_UNREACHABLE,
-    _WORDS_NO_DRIVER,
-    _WORDS_NO_CLASS,
-    _WORDS_FORBIDDEN,
-    _WORDS_NO_GC,
-    *_SQLITE.values(),
+_DAMAGE: Final = frozenset(
+    {
+        "NotFoundException",
+        "FileNotFoundException",
+        "NoSuchFileException",
+        "EOFException",
+        "ChecksumException",
+        "InvalidAvroMagicException",
+        "AvroRuntimeException",
+        "JsonParseException",
+        "JsonEOFException",
+    }
 )
-"""All that `_usual_cause` says. The words of a full volume are among those of SQLite."""
+"""Exceptions of Iceberg, java, Hadoop, Avro and Jackson."""
+_WORDS_DAMAGE: Final = (
+    "a file of the lake seems to be missing or damaged, so look at it, and restore it from a backup, or from an older "
+    "version if its store keeps versions"
+)
 _TOLD_IN_XML: Final = re.compile(r"<Code>([^<\n]+)</Code>\s*<Message>([^<\n]+)")
 """What a store says in the body of its answer, which Azure's library puts into its message."""
 _SQL_REFUSED: Final = "28"
@@ -135,11 +143,6 @@ def java_error_text(error: Py4JError | PySparkException) -> str:
     return text if words is None else f"{words}: {text}"
 
 
-def tells_usual_cause(text: str) -> bool:
-    """Return whether a text of `java_error_text` begins with a common cause in words."""
-    return text.startswith(_ALL_WORDS)
-
-
 def root_message(error: Py4JJavaError) -> str:
     """Return the message of the root cause."""
     *_, root = causes(error)
@@ -175,6 +178,8 @@ def _usual_cause(exception: JavaObject) -> str | None:
         return _WORDS_NO_GC
     if message.endswith(_NO_SPACE):
         return _WORDS_FULL
+    if name in _DAMAGE:
+        return _WORDS_DAMAGE
     return next((words for code, words in _SQLITE.items() if message.startswith(code)), None)
 
 

@@ -19,10 +19,9 @@ from importlib.resources import as_file, files
 from typing import Any, Final, TypeAlias
 
 from py4j.java_gateway import JavaObject, JVMView
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-from fluss_tiering.lake.damaged_parquet import FORBIDDEN, MISSING, cause_of, unreadable_file
 from fluss_tiering.lake.iceberg.java import java_error_text
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
@@ -34,8 +33,6 @@ JavaPlan: TypeAlias = JavaObject
 """A plan of a rewrite, which holds the data files that are replaced."""
 _JAR: Final = "spark/jars/fluss-tiering-spark.jar"
 _CLASS: Final = "fluss.tiering.iceberg.Library"
-_DAMAGED: Final = "DamagedFileException"
-_WHATS: Final = {"missing": MISSING, "forbidden": FORBIDDEN}
 
 # Of a package in an archive, such as one of `--py-files`, the jar is a copy, which the JVM needs to the end.
 _copies = ExitStack()
@@ -82,23 +79,15 @@ def ask(owner: JavaObject, question: str, *arguments: object) -> Any:  # noqa: A
 
 
 def call(owner: JavaObject, question: str, *arguments: object) -> Any:  # noqa: ANN401 - what the question says
-    """Return the answer to a question, which is a method of a Java object. Errors but one are those of the JVM.
+    """Return the answer to a question, which is a method of a Java object. Errors are those of the JVM.
 
     Args:
         owner: The object, such as a `JavaTable`.
         question: The name of the method.
         arguments: Objects of the JVM, texts and bytes; anything else is given as JSON.
-
-    Raises:
-        FlussTieringError: CORRUPT_DATA if a metadata file of the lake table is missing or damaged.
     """
     given = [each if isinstance(each, JavaObject | str | bytes) else json.dumps(each) for each in arguments]
-    try:
-        return getattr(owner, question)(*given)
-    except Py4JJavaError as error:
-        if str(error.java_exception.getClass().getSimpleName()) != _DAMAGED:
-            raise
-        raise damaged_file(json.loads(error.java_exception.toJson())) from None
+    return getattr(owner, question)(*given)
 
 
 def delete_locations(table: JavaTable, locations: Iterable[str]) -> list[str]:
@@ -113,18 +102,3 @@ def delete_locations(table: JavaTable, locations: Iterable[str]) -> list[str]:
     for location, why in kept:
         logger.warning("could not delete %s: %s", location, why)
     return [location for location, _ in kept]
-
-
-def damage_text(damage: dict[str, str]) -> str:
-    """Return what is wrong with a metadata file, as the library describes it, and which file it is."""
-    return cause_of(damage["location"], _what(damage), damage["kind"])
-
-
-def damaged_file(damage: dict[str, str]) -> FlussTieringError:
-    """Return the error of a metadata file that is missing or damaged, as the library describes it."""
-    form = "JSON" if damage["kind"] == "metadata file" else "Avro"
-    return unreadable_file(damage["location"], _what(damage), damage["kind"], form)
-
-
-def _what(damage: dict[str, str]) -> str:
-    return _WHATS.get(damage["what"], f"is damaged: {damage['what']}")

@@ -52,11 +52,10 @@ def clean_table(spark: SparkSession, table: TableInfo, *, grace: timedelta, dele
     check_grace(grace)
     try:
         catalogs = IcebergCatalogs(spark)
-        with catalogs.naming_unreadable_metadata(table):
-            lake = catalogs.find_table(table)
-            if lake is None:
-                return TableFiles(table.path, tiered=False)
-            orphans = find_orphans(spark, table, lake, grace)
+        lake = catalogs.find_table(table)
+        if lake is None:
+            return TableFiles(table.path, tiered=False)
+        orphans = find_orphans(spark, table, lake, grace)
     except FlussTieringError as error:
         return TableFiles(table.path, error=error.message)
     if not delete:

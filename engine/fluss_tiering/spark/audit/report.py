@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fluss_tiering.lake.iceberg.repair.check import WrongFile
 from fluss_tiering.model.table import TablePath
 
 
@@ -79,7 +78,6 @@ class TableAudit:
         buckets: The comparison of each bucket.
         differences: Keys that differ, in the order of bucket and key, as many as were asked for.
         more_differences: Whether more keys differ.
-        wrong_files: The files whose bounds or physical types are wrong, so that readers may miss rows.
         kv_ttl: The time after which rows of the table expire in Fluss; None if they do not.
         both_empty: Whether there is a lake table without snapshots, and nothing was ever written to the table.
     """
@@ -89,7 +87,6 @@ class TableAudit:
     buckets: tuple[BucketAudit, ...] = ()
     differences: tuple[KeyDifference, ...] = ()
     more_differences: bool = False
-    wrong_files: tuple[WrongFile, ...] = ()
     kv_ttl: str | None = None
     both_empty: bool = False
 
@@ -100,5 +97,5 @@ class TableAudit:
 
     @property
     def equal(self) -> bool:
-        """Whether every bucket is equal, and every file is right."""
-        return not self.wrong_files and all(bucket.equal for bucket in self.buckets)
+        """Whether every bucket is equal."""
+        return all(bucket.equal for bucket in self.buckets)

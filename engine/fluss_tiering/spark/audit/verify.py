@@ -5,15 +5,12 @@ them. Spark's own scan of one lake snapshot reads the lake's rows. A log table i
 commit time. A primary-key table is compared by key, as of the offsets of the lake's newest commit. Nothing is locked:
 those offsets and that snapshot do not change while writes and rounds go on. Rows that Fluss drops without a changelog
 are told apart (`expiry`).
-
-The comparison reads all rows, and would not notice a file whose bounds let other readers skip it. The bounds of files
-are therefore compared with their values, too.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import reduce
@@ -30,8 +27,6 @@ from pyspark.sql.types import DataType as SparkType
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
-from fluss_tiering.lake.iceberg.repair.live_files import Entry, live_entries
 from fluss_tiering.lake.iceberg.validation import refuse_times
 from fluss_tiering.lake.names import lake_table_name, quoted
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -46,11 +41,11 @@ from fluss_tiering.model.table import (
 )
 from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.spark.audit.comparison import compared, content, differences, hashed
+from fluss_tiering.spark.audit.damage import damaged_file
 from fluss_tiering.spark.audit.expiry import expires_after, without_expired
 from fluss_tiering.spark.audit.layouts import require_whole_logs, with_buckets, without_places
 from fluss_tiering.spark.audit.report import TableAudit
 from fluss_tiering.spark.audit.source_rows import SourceRows, schema_of
-from fluss_tiering.spark.file_jobs import damaged_file, wrong_files
 from fluss_tiering.spark.round.commit import missing_lake_table
 from fluss_tiering.spark.round.measure import measured
 from fluss_tiering.spark.round.plan import PlanLimits, RoundPlan, SnapshotPiece, plan_round
@@ -62,7 +57,7 @@ from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open
 def verify_table(
     client: TieringClient, spark: SparkSession, table: TableInfo, *, target: str, max_differences: int = 20
 ) -> TableAudit:
-    """Compare a table with its lake table, and check the bounds and physical types of the lake table's files.
+    """Compare a table with its lake table.
 
     Args:
         client: The client for the tiering server.
@@ -77,13 +72,6 @@ def verify_table(
             gone or belongs to another table; UNAVAILABLE if the server cannot be reached; LOG_OFFSET_OUT_OF_RANGE if
             the log no longer begins at the table's start and there is no KV snapshot from before the lake's offsets.
     """
-    with IcebergCatalogs(spark).naming_unreadable_metadata(table):
-        return _audit(client, spark, table, target=target, max_differences=max_differences)
-
-
-def _audit(
-    client: TieringClient, spark: SparkSession, table: TableInfo, *, target: str, max_differences: int
-) -> TableAudit:
     refuse_times(table, "compare this one with another reader of the lake, for example DuckDB")
     known = client.lake_snapshot(table.path)
     # An audit never creates a lake table.
@@ -102,8 +90,6 @@ def _audit(
     offsets = {} if known is None else known.log_end_offsets
     if unregistered is not None:
         offsets = unregistered.commit.log_end_offsets
-    entries = live_entries(lake_table.java_table)
-    wrong = wrong_files(spark, lake_table.file_writer(), entries)
     held = [info for info in client.list_buckets([table.path])[table.path] if offsets.get(info.bucket, 0) > 0]
     for info in held:
         if info.log_end_offset < offsets[info.bucket]:
@@ -114,6 +100,10 @@ def _audit(
             )
     limits = PlanLimits(parallelism=spark.sparkContext.defaultParallelism)
     kv_ttl = expires_after(table)
+
+    def damage() -> FlussTieringError | None:
+        return damaged_file(spark, table, snapshot_id, lake_table.file_writer().io_properties)
+
     with _source_plan(client, table, held, offsets, limits, target=target) as plan:
         try:
             source_rows = _source(client, spark, table, plan, target)
@@ -130,26 +120,22 @@ def _audit(
                 ]
             differing = [each.bucket for each in buckets if not each.equal]
             # Spark compares no checksums of pages in files that it does not read with Hadoop.
-            if differing and (damage := damaged_file(spark, lake_table.file_writer(), entries)) is not None:
-                raise FlussTieringError(ErrorCode.CORRUPT_DATA, damage)
+            if differing and (error := damage()) is not None:
+                raise error
             found = differences(table, source, lake, differing, max_differences + 1) if differing else []
         except (Py4JError, PySparkException) as error:
-            raise _named(error, spark, lake_table.file_writer(), entries) from None
+            raise _named(error, damage) from None
     named = tuple(found[:max_differences])
     more = len(found) > max_differences
-    return TableAudit(table.path, snapshot_id, tuple(buckets), named, more, tuple(wrong), kv_ttl)
+    return TableAudit(table.path, snapshot_id, tuple(buckets), named, more, kv_ttl)
 
 
-def _named(
-    error: Py4JError | PySparkException, spark: SparkSession, settings: ParquetFileWriter, entries: Sequence[Entry]
-) -> FlussTieringError:
-    """Return the error of a Spark job that failed, or that of a damaged file of the lake table if there is one."""
-    failure = failure_of(error)
-    try:
-        damage = damaged_file(spark, settings, entries)
-    except FlussTieringError:
-        return failure
-    return failure if damage is None else FlussTieringError(ErrorCode.CORRUPT_DATA, damage)
+def _named(error: Py4JError | PySparkException, damage: Callable[[], FlussTieringError | None]) -> FlussTieringError:
+    """Return the error of a damaged file of the lake table if there is one, or that of the Spark job that failed."""
+    with suppress(FlussTieringError, Py4JError, PySparkException):
+        if (found := damage()) is not None:
+            return found
+    return failure_of(error)
 
 
 @contextmanager

@@ -11,22 +11,27 @@ round.
 
 from __future__ import annotations
 
+import logging
+import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
+from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, lake_errors
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import rewrite_position_deletes
 from fluss_tiering.lake.iceberg.maintenance.rewrites import Rewritten, rewrite_manifests
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times
-from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
-from fluss_tiering.spark.maintenance.conflicts import ConflictTries
 from fluss_tiering.spark.maintenance.plan import fewer_manifests
 from fluss_tiering.spark.maintenance.rewriting import rewrite_data_files
 
@@ -37,6 +42,16 @@ _OF_SPARK: Final = {
 }
 _ATTEMPTS: Final = 3
 """How often each step is tried while others change the same files. Iceberg itself repeats a late commit."""
+_REMEDY: Final = (
+    "try again while fewer rounds of the table run, and while no other compaction, DELETE or UPDATE does. With "
+    "table.datalake.auto-compaction, `fluss-tiering tier --drain --follow` compacts between rounds"
+)
+_DESCRIPTION: Final = re.compile(r"Generic(?:Data|Delete)File\{.*?file_path=([^,}]*).*\}")
+"""Iceberg's description of a file, which is long."""
+
+R = TypeVar("R")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +98,7 @@ def compact_table(spark: SparkSession, table: TableInfo, options: CompactionOpti
     """Compact a lake table. A failure is part of the result, so that other tables are still compacted."""
     began = time.perf_counter()
     try:
-        with IcebergCatalogs(spark).naming_unreadable_metadata(table):
-            done = _Compactor(spark, table, options).run()
+        done = _Compactor(spark, table, options).run()
     except FlussTieringError as error:
         done = Compaction(table.path, error=error.message)
     return replace(done, seconds=time.perf_counter() - began)
@@ -101,13 +115,7 @@ class _Compactor:
             "min-input-files": str(options.min_input_files),
             "delete-file-threshold": str(options.delete_files),
         }
-        self._tries = ConflictTries(
-            table.lake_path,
-            "compact",
-            _ATTEMPTS,
-            "try again while fewer rounds of the table run, and while no other compaction, DELETE or UPDATE does. With "
-            "table.datalake.auto-compaction, `fluss-tiering tier --drain --follow` compacts between rounds",
-        )
+        self._conflicts = 0
 
     def run(self) -> Compaction:
         """Compact the table and return what was done.
@@ -122,12 +130,12 @@ class _Compactor:
         before = file_counts(lake.java_table)
         if lake.base() is None:
             return Compaction(self._table.path, before=before, after=before)
-        rewritten = self._tries.run(self._rewrite)
+        rewritten = self._try(self._rewrite)
         if file_counts(self._open().java_table).position_deletes and not has_times(self._table):
-            self._tries.run(self._rewrite_position_deletes)
+            self._try(self._rewrite_position_deletes)
         # Iceberg merges the manifests of main only.
         if lake.commits_to_main and fewer_manifests(manifest_sizes(self._open().java_table)):
-            self._tries.run(self._merge_manifests)
+            self._try(self._merge_manifests)
         return Compaction(
             self._table.path,
             before=before,
@@ -135,7 +143,7 @@ class _Compactor:
             rewritten_files=rewritten.files,
             rewritten_bytes=rewritten.bytes,
             added_files=rewritten.new_files,
-            conflicts=self._tries.conflicts,
+            conflicts=self._conflicts,
         )
 
     def _rewrite(self) -> Rewritten:
@@ -155,3 +163,44 @@ class _Compactor:
         if lake is None:
             raise nothing_tiered(self._table)
         return lake
+
+    def _try(self, step: Callable[[], R]) -> R:
+        """Do a step, again if rounds, compactions or DELETEs of others changed the same files meanwhile.
+
+        Raises:
+            FlussTieringError: LAKE_CONFLICT if they did in each attempt; the errors of `lake_errors`.
+        """
+        retrying = Retrying(
+            retry=retry_if_exception(is_conflict),
+            wait=wait_random_exponential(multiplier=0.5, max=10),
+            stop=stop_after_attempt(_ATTEMPTS),
+            before_sleep=self._count_conflict,
+            reraise=True,
+        )
+        doing = f"compact the lake table {self._table.lake_path}"
+        with lake_errors(doing):
+            try:
+                return retrying(step)
+            except Py4JError as error:
+                if not is_conflict(error):
+                    raise
+                raise FlussTieringError(
+                    ErrorCode.LAKE_CONFLICT,
+                    f"could not {doing}: rounds or others changed the same files in each of {_ATTEMPTS} attempts; "
+                    f"{_REMEDY} ({_reason(error)})",
+                ) from None
+
+    def _count_conflict(self, attempt: RetryCallState) -> None:
+        self._conflicts += 1
+        failure = None if attempt.outcome is None else attempt.outcome.exception()
+        logger.warning(
+            "rounds or others changed %s while it was tried to compact it, attempt %d of %d begins: %s",
+            self._table.lake_path,
+            attempt.attempt_number + 1,
+            _ATTEMPTS,
+            _reason(failure) if isinstance(failure, Py4JError) else failure,
+        )
+
+
+def _reason(error: Py4JError) -> str:
+    return _DESCRIPTION.sub(r"\1", java_error_text(error))

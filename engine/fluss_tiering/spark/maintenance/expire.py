@@ -15,9 +15,9 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.actions import expire
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.expiry import expirable_snapshots
-from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, lake_errors
-from fluss_tiering.lake.iceberg.library import JavaTable, ask, call, damage_text
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.lake.iceberg.java import lake_errors
+from fluss_tiering.lake.iceberg.library import JavaTable, ask
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.plural import counted
@@ -26,7 +26,6 @@ _SNAPSHOTS_AT_ONCE: Final = 100
 """How many snapshots one commit expires, if the expiry may have to end early. Each commit reads manifests of all
 snapshots that are left, to find the files that only its own snapshots need."""
 _CLEAN: Final = "run fluss-tiering clean, which removes them once they are old enough"
-_MEND: Final = "mend this, and then run fluss-tiering clean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,7 @@ def expire_snapshots(
     began = time.perf_counter()
     older_than_ms = None if older_than is None else int((time.time() - older_than.total_seconds()) * 1000)
     try:
-        with IcebergCatalogs(spark).naming_unreadable_metadata(table):
-            done = expire_planned(client, spark, table, older_than_ms, retain_last)
+        done = expire_planned(client, spark, table, older_than_ms, retain_last)
     except FlussTieringError as error:
         done = Expiry(table.path, error=error.message)
     return replace(done, seconds=time.perf_counter() - began)
@@ -120,16 +118,12 @@ def expire_planned(
     at_once = len(found.free) if may_go_on is None else _SNAPSHOTS_AT_ONCE
     while expired < len(found.free) and (expired == 0 or may_go_on is None or may_go_on()):
         part = found.free[expired : expired + at_once]
-        before = str(call(lake.java_table, "metadataFile"))
         try:
-            with (
-                catalogs.naming_unreadable_metadata(table),
-                lake_errors(f"expire snapshots of the lake table {table.lake_path}"),
-            ):
+            with lake_errors(f"expire snapshots of the lake table {table.lake_path}"):
                 # The snapshots are named by their ids, so that commits of others in the meantime change nothing.
                 deleted += expire(spark, lake.java_table, part)
         except FlussTieringError as error:
-            raise _broken_off(lake.java_table, error, part=part, before=before, others=expired) from None
+            raise _broken_off(lake.java_table, error, part, expired) from None
         expired += len(part)
     return Expiry(
         table.path,
@@ -140,21 +134,13 @@ def expire_planned(
     )
 
 
-def _broken_off(
-    table: JavaTable,
-    error: FlussTieringError,
-    *,
-    part: Sequence[int],
-    before: str,
-    others: int,
-) -> FlussTieringError:
+def _broken_off(table: JavaTable, error: FlussTieringError, part: Sequence[int], others: int) -> FlussTieringError:
     """Return the error of an expiry with what had been done. Iceberg expires snapshots before it looks for their files.
 
     Args:
         table: The table.
         error: Why the expiry failed.
         part: The snapshots whose expiry failed.
-        before: The location of the metadata file of the table before that.
         others: How many others were expired.
     """
     gone = 0
@@ -163,18 +149,6 @@ def _broken_off(
     if gone + others == 0:
         return error
     what = f"{counted(gone + others, 'snapshot')} {'was' if gone + others == 1 else 'were'} expired before that"
-    if not gone:
-        return FlussTieringError(error.code, f"{error.message}; {what}")
     # The table does not name the files of these snapshots any more.
-    damaged = None
-    if error.code is not ErrorCode.CORRUPT_DATA:
-        with suppress(*JAVA_ERRORS):
-            damaged = ask(table, "damageOf", {"metadataFile": before, "snapshots": part})
-    files = "their files may still be there"
-    if damaged is None:
-        return FlussTieringError(error.code, f"{error.message}; {what}, but {files}: {_MEND}")
-    return FlussTieringError(
-        ErrorCode.CORRUPT_DATA,
-        f"{damage_text(damaged)}. It belongs to an expired snapshot, so that nobody needs it; {what}, but {files}: "
-        f"{_CLEAN}",
-    )
+    files = f", but their files may still be there: {_CLEAN}" if gone else ""
+    return FlussTieringError(error.code, f"{error.message}; {what}{files}")

@@ -124,8 +124,7 @@ def maintain_table(
         grace=grace,
     )
     try:
-        with IcebergCatalogs(spark).naming_unreadable_metadata(table):
-            worker.run(steps, planned)
+        worker.run(steps, planned)
     except Interrupted:
         worker.done = replace(worker.done, interrupted=True)
     except FlussTieringError as error:

@@ -200,22 +200,9 @@ def plan_table(
             it has rewritten data files.
 
     Raises:
-        FlussTieringError: STORAGE if the lake cannot be read; CORRUPT_DATA if a file of its metadata is missing or
-            damaged; LAKE_TABLE_MISMATCH if the lake table has another layout or another history.
+        FlussTieringError: STORAGE if the lake cannot be read; LAKE_TABLE_MISMATCH if the lake table has another layout
+            or another history.
     """
-    with IcebergCatalogs(spark).naming_unreadable_metadata(table):
-        return _plan(client, spark, table, steps, limits, with_merges=with_merges)
-
-
-def _plan(
-    client: TieringClient,
-    spark: SparkSession,
-    table: TableInfo,
-    steps: Collection[Step],
-    limits: MaintenanceLimits,
-    *,
-    with_merges: bool,
-) -> Plan | None:
     # This is read before the lake table is opened: a snapshot that is registered in between is newer.
     known = client.lake_snapshot(table.path)
     lake = IcebergCatalogs(spark).find_table(table)

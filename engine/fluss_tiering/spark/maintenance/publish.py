@@ -84,8 +84,7 @@ def publish_table(
     """
     began, catalog = time.perf_counter(), IcebergCatalogs(spark)
     try:
-        with catalog.naming_unreadable_metadata(table):
-            done = publish(client, catalog, table, snapshot, tag)
+        done = publish(client, catalog, table, snapshot, tag)
     except FlussTieringError as error:
         done = Publication(table.path, error=error.message)
     return replace(done, seconds=time.perf_counter() - began)

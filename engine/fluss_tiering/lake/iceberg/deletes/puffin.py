@@ -29,16 +29,13 @@ _UNKNOWN: Final = -1
 """The spec wants this snapshot id and sequence number, since a vector is written before its snapshot."""
 
 
-def read_vector(
-    source: pa.NativeFile, place: VectorPlace, positions: int, said_by: str = "the lake table's metadata"
-) -> DeletionVector:
+def read_vector(source: pa.NativeFile, place: VectorPlace, positions: int) -> DeletionVector:
     """Read one deletion vector of a Puffin file.
 
     Args:
         source: The open file.
         place: Where the vector is in the file.
         positions: How many positions it must have.
-        said_by: What says how many.
 
     Raises:
         OSError: If its store fails.
@@ -49,41 +46,10 @@ def read_vector(
         raise ValueError(f"it has {size} bytes, and its deletion vector would end at {end}")
     vector = DeletionVector.from_blob(source.read_at(place.size_bytes, place.offset))
     if len(vector) != positions:
-        raise ValueError(f"its deletion vector has {len(vector)} positions, and {said_by} says {positions}")
+        raise ValueError(
+            f"its deletion vector has {len(vector)} positions, and the lake table's metadata says {positions}"
+        )
     return vector
-
-
-def read_vectors(content: bytes) -> None:
-    """Read all deletion vectors of a Puffin file, to find out whether it is damaged.
-
-    A file with a compressed footer, which other writers may make, is not read.
-
-    Raises:
-        ValueError: The file or one of its vectors is damaged. The text says what is wrong with it.
-    """
-    try:
-        for blob in _blobs_of(content):
-            if blob["type"] == BLOB_TYPE:
-                place = VectorPlace(int(blob["offset"]), int(blob["length"]))
-                read_vector(pa.BufferReader(content), place, int(blob["properties"]["cardinality"]), "its footer")
-    except (KeyError, TypeError, OSError) as error:
-        raise ValueError(f"its footer describes a blob that it does not have: {error!r}") from None
-
-
-def _blobs_of(content: bytes) -> list[Any]:
-    """Return the descriptions of a Puffin file's blobs; none if its footer is compressed."""
-    if len(content) < _END.size:
-        raise ValueError(f"it has {len(content)} bytes, which is too short")
-    size, flags, magic = _END.unpack(content[-_END.size :])
-    start = len(content) - _END.size - size
-    if magic != _MAGIC or start < 2 * len(_MAGIC) or content[start - len(_MAGIC) : start] != _MAGIC:
-        raise ValueError("it has no footer")
-    if flags != _NO_FLAGS:
-        return []
-    match json.loads(content[start : start + size]):
-        case {"blobs": list() as blobs}:
-            return blobs
-    raise ValueError("its footer describes no blobs")
 
 
 class PuffinWriter:

@@ -46,26 +46,6 @@ def encoded(kind: pa.DataType, value: RawValue, *, upper: bool, length: int | No
     return struct.pack(form, int(value))
 
 
-def decoded(kind: pa.DataType, bound: bytes) -> RawValue:
-    """Return a bound as a raw value, comparable with the values of Parquet's statistics.
-
-    Raises:
-        struct.error: If the bound has not the size of the type.
-    """
-    if pa.types.is_decimal(kind):
-        return int.from_bytes(bound, "big", signed=True)
-    if pa.types.is_boolean(kind):
-        return bound != b"\x00"
-    form = _FORMS.get(kind.id)
-    if form is None:
-        return bound
-    # A column that was an INT or a FLOAT before keeps bounds of four bytes.
-    short = {"<q": "<i", "<d": "<f"}.get(form, form) if len(bound) == _SHORT else form
-    number: int | float = struct.unpack(short, bound)[0]
-    return number
-
-
-_SHORT: Final = 4
 _FORMS: Final = {
     pa.int32().id: "<i",
     pa.date32().id: "<i",

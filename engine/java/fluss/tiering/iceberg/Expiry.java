@@ -1,5 +1,6 @@
 package fluss.tiering.iceberg;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashSet;
@@ -10,8 +11,13 @@ import java.util.stream.Stream;
 import org.apache.iceberg.CatalogUtil;
 import org.apache.iceberg.ContentFile;
 import org.apache.iceberg.ExpireSnapshots;
+import org.apache.iceberg.ManifestContent;
 import org.apache.iceberg.ManifestFile;
+import org.apache.iceberg.ManifestFiles;
 import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.TableMetadata;
+import org.apache.iceberg.TableMetadataParser;
+import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.relocated.com.google.common.collect.Iterables;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ObjectNode;
@@ -62,11 +68,9 @@ final class Expiry {
      *
      * <p>Nothing is expired if the metadata of the current snapshot cannot be read, since the older ones may then be
      * all that readers have. Whether its data files are there is not looked at.
-     *
-     * @throws DamagedFileException if a metadata file of the current snapshot is missing or damaged
      */
-    static long expire(SparkSession session, LakeTable table, Set<Long> expired) {
-        MetadataFiles.check(table);
+    static long expire(SparkSession session, LakeTable table, Set<Long> expired) throws IOException {
+        readCurrent(table);
         List<String> deleted = expireOldest(table, expired);
         if (deleted != null) {
             return deleted.size();
@@ -87,6 +91,19 @@ final class Expiry {
                 + result.deletedManifestsCount()
                 + result.deletedManifestListsCount()
                 + result.deletedStatisticsFilesCount();
+    }
+
+    /** Read the metadata of the current snapshot to its end, anew and not from what Iceberg remembers. */
+    private static void readCurrent(LakeTable table) throws IOException {
+        TableMetadata metadata = TableMetadataParser.read(table.io(), table.metadataFile());
+        Snapshot current = SnapshotUtil.latestSnapshot(metadata, table.branch());
+        for (ManifestFile each : current.allManifests(table.io())) {
+            try (CloseableIterable<?> files = each.content() == ManifestContent.DELETES
+                    ? ManifestFiles.readDeleteManifest(each, table.io(), table.specs())
+                    : ManifestFiles.read(each, table.io(), table.specs())) {
+                Iterables.size(files);
+            }
+        }
     }
 
     /**

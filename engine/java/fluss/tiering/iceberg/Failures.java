@@ -15,7 +15,7 @@ final class Failures {
     private Failures() {}
 
     /** Return an exception and its causes. */
-    static List<Throwable> chain(Throwable failure) {
+    private static List<Throwable> chain(Throwable failure) {
         List<Throwable> found = new ArrayList<>();
         for (Throwable each = failure; each != null && found.size() < MAX_CAUSES; each = each.getCause()) {
             found.add(each);
@@ -29,12 +29,6 @@ final class Failures {
         return chain.stream().noneMatch(CommitStateUnknownException.class::isInstance)
                 && chain.stream().anyMatch(each ->
                         each instanceof CommitFailedException || each instanceof ValidationException);
-    }
-
-    /** Return whether the operating system refused to open a file. */
-    static boolean isDenied(Throwable failure) {
-        return chain(failure).stream()
-                .anyMatch(each -> each.getMessage() != null && each.getMessage().endsWith("(Permission denied)"));
     }
 
     /** Return the root cause in one line. */

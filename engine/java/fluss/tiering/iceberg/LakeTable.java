@@ -1,7 +1,6 @@
 package fluss.tiering.iceberg;
 
 import java.io.IOException;
-import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -308,20 +307,6 @@ public final class LakeTable extends BaseTable {
         return new RoundCommit(this, request);
     }
 
-    /** Return the metadata file that cannot be read: see {@link MetadataFiles#damage(LakeTable, boolean)}. */
-    public Object damage(String everything) {
-        return MetadataFiles.damage(this, Boolean.parseBoolean(everything));
-    }
-
-    /** Return which metadata file of some snapshots of a metadata file cannot be read; null if all can. */
-    public String damageOf(String question) {
-        JsonNode asked = Json.read(question);
-        List<Long> wanted = new ArrayList<>();
-        asked.get("snapshots").forEach(each -> wanted.add(each.asLong()));
-        TableMetadata metadata = TableMetadataParser.read(io(), asked.get("metadataFile").asText());
-        return MetadataFiles.damage(this, wanted.stream().map(metadata::snapshot).toList());
-    }
-
     /** Return those of some snapshots that the table has, as it is now. */
     public Object present(String snapshots) {
         refresh();
@@ -340,7 +325,7 @@ public final class LakeTable extends BaseTable {
     }
 
     /** Expire snapshots, and return how many files were deleted: see {@link Expiry#expire}. */
-    public String expire(SparkSession session, String snapshots) {
+    public String expire(SparkSession session, String snapshots) throws IOException {
         Set<Long> expired = new HashSet<>();
         Json.read(snapshots).forEach(each -> expired.add(each.asLong()));
         return String.valueOf(Expiry.expire(session, this, expired));
@@ -383,21 +368,6 @@ public final class LakeTable extends BaseTable {
             return Json.answer(Json.array());
         }
         return Rewrites.partitionsWithPositionDeletes(this, Json.textsByKey(Json.read(options)));
-    }
-
-    /** Return the live files: see {@link Repairs#files}. */
-    public Object listedFiles() {
-        return Repairs.files(this);
-    }
-
-    /** Commit other bounds of files, and return of how many: see {@link Repairs#rewriteBounds}. */
-    public String rewriteBounds(String right) {
-        return String.valueOf(Repairs.rewriteBounds(this, Json.read(right)));
-    }
-
-    /** Commit new files in place of others: see {@link Repairs#replaceFiles}. */
-    public void replaceFiles(String question) {
-        Repairs.replaceFiles(this, Json.read(question));
     }
 
     /** Commit something, and delete what was written for it if it certainly did not land. */

@@ -27,7 +27,7 @@ public final class Library {
      */
     public LakeTable load(Catalog catalog, String identifier, String branch) {
         try {
-            return new LakeTable(Loading.load(catalog, TableIdentifier.parse(identifier)), branch);
+            return new LakeTable(catalog.loadTable(TableIdentifier.parse(identifier)), branch);
         } catch (NoSuchTableException error) {
             // A table of Hive that is none of Iceberg's has an exception of its own below this one.
             if (error.getClass() != NoSuchTableException.class) {
