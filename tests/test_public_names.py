@@ -27,8 +27,6 @@ VALUES = [
     "AcquiredLease",
     "BucketInfo",
     "Claim",
-    "ClusterHealth",
-    "ClusterHealthStatus",
     "Column",
     "DataType",
     "DataTypeRoot",

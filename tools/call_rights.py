@@ -40,7 +40,6 @@ class Use(StrEnum):
     TIERING = "tier tables"
     WRITING = "write rows"
     DEFINING = "make, alter and drop tables"
-    HEALTH = "see the health of the cluster"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -103,12 +102,6 @@ RIGHTS: Final[Mapping[ApiKey, CallRight]] = {
     ),
     ApiKey.LIST_TABLES: CallRight("find the tables", _SERVING, _DESCRIBE_TABLE, hides=True),
     ApiKey.GET_TABLE_INFO: CallRight("learn the columns and options of a table", _SERVING, _DESCRIBE_TABLE),
-    ApiKey.GET_CLUSTER_HEALTH: CallRight(
-        "learn the health of the cluster",
-        frozenset({Use.HEALTH}),
-        Right(Operation.DESCRIBE, ResourceType.CLUSTER),
-        note="Fluss 1.0 has this call.",
-    ),
     ApiKey.GET_TABLE_SCHEMA: CallRight("learn the columns that a table had", _READING, _DESCRIBE_TABLE),
     ApiKey.LIST_PARTITION_INFOS: CallRight("find the partitions of a table", _ON_TABLES, _DESCRIBE_TABLE),
     ApiKey.LIST_OFFSETS: CallRight(

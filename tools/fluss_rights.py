@@ -47,11 +47,6 @@ _USES: Final[Sequence[tuple[str, str, Sequence[Use]]]] = (
         "Add these rights to those of tiering. CREATE on the cluster is for tables in new databases.",
         (Use.DEFINING,),
     ),
-    (
-        "The health of the cluster",
-        "`fluss-tiering status` shows it on Fluss 1.0. The right includes DESCRIBE on all databases and tables.",
-        (Use.HEALTH,),
-    ),
 )
 _RESOURCES: Final = {
     ResourceType.CLUSTER: ("",),

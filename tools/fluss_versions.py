@@ -65,7 +65,6 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "The leading coordinator is killed in each step of a round": (f"{_CLUSTER}/test_coordinator_elections.py",),
     "ZooKeeper or a tablet server fails in mid-round": (f"{_CLUSTER}/test_cluster_failures.py",),
-    "The health of the cluster in `fluss-tiering status`": (f"{_CLUSTER}/test_cluster_health.py",),
     "An upgrade from 0.9.1 in place": (f"{_READERS}/test_upgrade.py",),
 }
 """What users ask for -> the test files, or folders of test files, that show it."""

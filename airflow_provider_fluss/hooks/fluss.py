@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from fluss_tiering.client import AsyncTieringClient, TieringClient
     from fluss_tiering.client.security import ClientSecurity
-    from fluss_tiering.model.table import ClusterHealth, StorageDescription
+    from fluss_tiering.model.table import StorageDescription
     from fluss_tiering.model.tiering import KvSnapshotLease, TieringRound, TieringStatus
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
@@ -250,17 +250,6 @@ class FlussHook(BaseHook):
         """Return which storage the server has, where its files are, and the version of the server."""
         with self.get_client() as client:
             return client.describe_storage()
-
-    def cluster_health(self) -> ClusterHealth | None:
-        """Return the health of the Fluss cluster behind the server.
-
-        It is None if the server has the embedded storage, or if the cluster is older than Fluss 1.0.
-
-        Raises:
-            FlussTieringError: INVALID_REQUEST if the cluster refuses to tell it.
-        """
-        with self.get_client() as client:
-            return client.cluster_health()
 
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the server answers, and a message. The Test button of the connection form calls this.

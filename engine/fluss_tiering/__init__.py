@@ -15,8 +15,6 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import (
     BucketInfo,
-    ClusterHealth,
-    ClusterHealthStatus,
     Column,
     KvSnapshot,
     StorageDescription,
@@ -61,8 +59,6 @@ __all__ = [
     "AsyncTieringClient",
     "BucketInfo",
     "Claim",
-    "ClusterHealth",
-    "ClusterHealthStatus",
     "Column",
     "DataType",
     "DataTypeRoot",

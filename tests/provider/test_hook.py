@@ -168,4 +168,3 @@ def test_rounds_and_leases_are_listed(new_table, acquire, driver):
 
 def test_the_server_and_its_cluster_are_described(server):
     assert FlussHook().describe_storage().kind == "embedded"
-    assert FlussHook().cluster_health() is None

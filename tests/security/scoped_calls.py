@@ -95,7 +95,6 @@ def requests(of: Named) -> dict[str, list[Message]]:
     )
     return {
         "DescribeStorage": [tables.DescribeStorageRequest()],
-        "GetClusterHealth": [tables.GetClusterHealthRequest()],
         "ListTables": [tables.ListTablesRequest(), tables.ListTablesRequest(database_name=of.path.database)],
         "GetTables": [tables.GetTablesRequest(table_paths=[path])],
         "CreateReadToken": [tables.CreateReadTokenRequest(table_path=path)],

@@ -18,8 +18,6 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot, MaintenanceReport
 from fluss_tiering.model.table import (
     BucketInfo,
-    ClusterHealth,
-    ClusterHealthStatus,
     Column,
     DataType,
     DataTypeRoot,
@@ -174,18 +172,6 @@ def test_write_kinds() -> None:
 def test_storage_descriptions(kind: str, data_dir: str, data_dir_id: str, version: str, servers: str) -> None:
     description = StorageDescription(kind, data_dir, data_dir_id, version, servers)
     assert tables.description_from_pb(sent(tables.description_to_pb(description))) == description
-
-
-@cases("status", ClusterHealthStatus)
-def test_the_health_of_a_cluster(status: ClusterHealthStatus) -> None:
-    health = ClusterHealth(status, replicas=6, in_sync_replicas=5, buckets=3, active_leaders=2)
-    assert tables.health_from_pb(sent(tables.health_to_pb(health))) == health
-    assert tables.health_from_pb(sent(tables.health_to_pb(None))) is None
-
-
-def test_a_verdict_of_a_newer_server_is_not_known() -> None:
-    message = tables_pb2.GetClusterHealthResponse(health=tables_pb2.PbClusterHealth(status="Purple", buckets=3))
-    assert tables.health_from_pb(message) == ClusterHealth(ClusterHealthStatus.UNKNOWN, 0, 0, 3, 0)
 
 
 @given(st.dictionaries(table_buckets, ids, max_size=5), texts, ids, ids)

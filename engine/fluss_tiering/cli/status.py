@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 import typer
-from rich.markup import escape
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.status_view import (
     dropped_line,
-    health_line,
     in_order,
     maintenance_line,
     print_failing,
@@ -20,7 +18,6 @@ from fluss_tiering.cli.status_view import (
 )
 from fluss_tiering.cli.watch import watch_statuses
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
-from fluss_tiering.model.error_text import harmless
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
@@ -58,8 +55,6 @@ def status(
 
     For a table that is named, a line below tells what maintenance of its lake table has done. Records that were dropped
     before they were in the lake are told there, too.
-
-    With a cluster of Fluss 1.0, the last line tells the health of the cluster.
     """
     if watch:
         watch_statuses(server, table, failing=failing, json=json)
@@ -69,7 +64,6 @@ def status(
         if json:
             output.print_json(status_as_json(each) for each in statuses)
             return
-        health = _health(client)
         statuses = in_order(statuses)
         print_statuses(statuses, failing=failing)
         print_failing(client, statuses)
@@ -85,17 +79,6 @@ def status(
             f"Log records of {', '.join(dropping[:_NAMED])}{more} never came into the lake: `fluss-tiering status "
             "DATABASE.TABLE` says how many, and --json says it for all tables"
         )
-    if health is not None:
-        output.print_sentence(health)
-
-
-def _health(client: TieringClient) -> str | None:
-    """Return a line about the Fluss cluster, if there is one that tells its health."""
-    try:
-        health = client.cluster_health()
-    except FlussTieringError as error:
-        return f"If the server has a Fluss cluster, its health is not known: {escape(harmless(error.message))}"
-    return None if health is None else health_line(health)
 
 
 def resume(

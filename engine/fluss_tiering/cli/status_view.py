@@ -15,7 +15,7 @@ from fluss_tiering.cli.common.security import about_nothing
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.error_text import harmless
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import ClusterHealth, ClusterHealthStatus, TablePath
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import RoundOrigin, TieringRound, TieringState, TieringStatus
 from fluss_tiering.plural import counted
 from fluss_tiering.short_times import lag
@@ -31,12 +31,6 @@ _HEADINGS = (
     Heading("Epoch", numeric=True, spare=7),
     Heading("Failures", numeric=True, spare=4),
 )
-_HEALTH_STYLES = {
-    ClusterHealthStatus.GREEN: "green",
-    ClusterHealthStatus.YELLOW: "yellow",
-    ClusterHealthStatus.RED: "bold red",
-    ClusterHealthStatus.UNKNOWN: "white",
-}
 _EMPTY = "No table is tiered yet. Create one with `fluss-tiering tables create`."
 _HIDDEN = (
     "No table that you may see is tiered. Create one with `fluss-tiering tables create`, or ask an administrator of "
@@ -150,18 +144,6 @@ def dropped_line_of(client: TieringClient, table: TablePath) -> str | None:
 
 def _counted(number: int | None, noun: str) -> str:
     return f"{output.NOTHING} {noun}s" if number is None else counted(number, noun)
-
-
-def health_line(health: ClusterHealth) -> str:
-    """Return a line with rich markup about the health of a cluster."""
-    if health.status is ClusterHealthStatus.UNKNOWN and not health.buckets:
-        return "Fluss cluster: Unknown, its coordinator does not answer or does not know"
-    style = _HEALTH_STYLES[health.status]
-    return (
-        f"Fluss cluster: [{style}]{health.status.value}[/], "
-        f"buckets with a leader that serves: {health.active_leaders:,} of {health.buckets:,}, "
-        f"replicas in sync: {health.in_sync_replicas:,} of {health.replicas:,}"
-    )
 
 
 def _errors(statuses: Iterable[TieringStatus]) -> list[tuple[str, str]]:

@@ -14,7 +14,6 @@ from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
-    ClusterHealth,
     KvSnapshot,
     StorageDescription,
     TableBucket,
@@ -48,16 +47,6 @@ class TableCalls(Connection):
     def describe_storage(self) -> StorageDescription:
         """Return which storage the server has, and where its files are."""
         return wire.description_from_pb(self._call(self._stubs.tables.DescribeStorage, pb.DescribeStorageRequest()))
-
-    def cluster_health(self) -> ClusterHealth | None:
-        """Return the health of the Fluss cluster behind the server.
-
-        It is None if the server has the embedded storage, or if the cluster is older than Fluss 1.0.
-
-        Raises:
-            FlussTieringError: INVALID_REQUEST if the cluster refuses to tell it.
-        """
-        return wire.health_from_pb(self._call(self._stubs.tables.GetClusterHealth, pb.GetClusterHealthRequest()))
 
     def create_table(
         self, path: TablePath, descriptor: TableDescriptor, *, ignore_if_exists: bool = False

@@ -289,35 +289,3 @@ def lake_path_of(path: TablePath, properties: Mapping[str, str]) -> TablePath:
 def partition_name(values: Sequence[str]) -> str:
     """Return the name that Fluss gives the partition of these values (Fluss's `ResolvedPartitionSpec`)."""
     return "$".join(values)
-
-
-class ClusterHealthStatus(StrEnum):
-    """The verdict of a cluster's coordinator.
-
-    GREEN: all replicas are in sync. YELLOW: some are not. RED: some buckets have no leader that serves. UNKNOWN: the
-    coordinator does not know, or does not answer; the numbers are 0 then.
-    """
-
-    GREEN = "Green"
-    YELLOW = "Yellow"
-    RED = "Red"
-    UNKNOWN = "Unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterHealth:
-    """The health of a cluster, as its coordinator sees it.
-
-    Attributes:
-        status: The verdict.
-        replicas: The number of replicas of all buckets.
-        in_sync_replicas: The number of replicas that have all that their leader has.
-        buckets: The number of buckets.
-        active_leaders: The number of buckets whose leader serves.
-    """
-
-    status: ClusterHealthStatus
-    replicas: int
-    in_sync_replicas: int
-    buckets: int
-    active_leaders: int

@@ -16,7 +16,6 @@ from fluss_tiering.formats.log.batch import LogBatch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
-    ClusterHealth,
     KvSnapshot,
     StorageDescription,
     TableBucket,
@@ -79,14 +78,6 @@ class TableStorage(Protocol):
     def describe(self) -> StorageDescription:
         """Return the kind of the storage and where its data are."""
         ...
-
-    def cluster_health(self) -> ClusterHealth | None:
-        """Return the health of the cluster; None if there is no cluster, or if it does not tell its health.
-
-        Raises:
-            FlussTieringError: INVALID_REQUEST if the cluster refuses to tell it.
-        """
-        return None
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
         """Create a table.

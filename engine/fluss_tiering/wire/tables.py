@@ -11,8 +11,6 @@ from fluss_tiering.api.v1 import common_pb2, tables_pb2
 from fluss_tiering.model.data_type import MAX_NESTING, DataType, DataTypeRoot, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
-    ClusterHealth,
-    ClusterHealthStatus,
     Column,
     StorageDescription,
     TableDescriptor,
@@ -35,7 +33,6 @@ _KINDS: Final[Mapping[WriteKind, tables_pb2.PbWriteKind.ValueType]] = {
 }
 _KINDS_BY_NUMBER: Final = {number: kind for kind, number in _KINDS.items()}
 _DESCRIPTION: Final = SharedFields(StorageDescription, tables_pb2.DescribeStorageResponse)
-_HEALTH: Final = SharedFields(ClusterHealth, tables_pb2.PbClusterHealth, "status")
 
 
 def path_to_pb(path: TablePath | str) -> common_pb2.PbTablePath:
@@ -280,21 +277,3 @@ def description_to_pb(description: StorageDescription) -> tables_pb2.DescribeSto
 def description_from_pb(message: tables_pb2.DescribeStorageResponse) -> StorageDescription:
     """Return the server's storage of a message."""
     return StorageDescription(**_DESCRIPTION.of_message(message))
-
-
-def health_to_pb(health: ClusterHealth | None) -> tables_pb2.GetClusterHealthResponse:
-    """Return the message of a cluster's health."""
-    if health is None:
-        return tables_pb2.GetClusterHealthResponse()
-    message = tables_pb2.PbClusterHealth(status=health.status.value, **_HEALTH.of_value(health))
-    return tables_pb2.GetClusterHealthResponse(health=message)
-
-
-def health_from_pb(message: tables_pb2.GetClusterHealthResponse) -> ClusterHealth | None:
-    """Return the cluster's health of a message."""
-    if not message.HasField("health"):
-        return None
-    # A newer server may know more verdicts.
-    known = message.health.status in set(ClusterHealthStatus)
-    status = ClusterHealthStatus(message.health.status) if known else ClusterHealthStatus.UNKNOWN
-    return ClusterHealth(status=status, **_HEALTH.of_message(message.health))

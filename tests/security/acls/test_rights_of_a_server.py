@@ -22,7 +22,6 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import (
-    ClusterHealthStatus,
     Column,
     DataType,
     TableDescriptor,
@@ -162,9 +161,6 @@ def test_nothing_else_is_allowed_to_who_may_tier(shop: Shop, client: TieringClie
         client.alter_table(path, {"table.datalake.freshness": "7min"}, [])
     with refused(ErrorCode.AUTHORIZATION, missing("DROP", "TABLE", str(path))):
         client.drop_table(path, drop_untiered=True)
-    if shop.guarded.cluster.version != "0.9.1":
-        with refused(ErrorCode.AUTHORIZATION, missing("DESCRIBE", "CLUSTER", "")):
-            client.cluster_health()
 
 
 def test_a_database_that_the_user_does_not_see(shop: Shop, client: TieringClient) -> None:
@@ -181,7 +177,7 @@ def test_a_database_that_the_user_does_not_see(shop: Shop, client: TieringClient
 
 
 def test_rights_to_write_and_to_define(shop: Shop, client: TieringClient) -> None:
-    shop.allow([*TO_WRITE, Use.DEFINING, Use.HEALTH])
+    shop.allow([*TO_WRITE, Use.DEFINING])
     for made in (shop.keyed, shop.logged):
         put(client, known(client, made), ROWS)
     days = TablePath(f"{shop.database}_made", "days")
@@ -190,20 +186,11 @@ def test_rights_to_write_and_to_define(shop: Shop, client: TieringClient) -> Non
     # Of the new table, the user may only do what CREATE on the cluster includes.
     with refused(ErrorCode.AUTHORIZATION, missing("WRITE", "TABLE", str(days))):
         write_day(client, days, columns)
-    shop.guarded.give(*acls_of(needed_for([*TO_WRITE, Use.DEFINING, Use.HEALTH]), [shop.database], [*shop.paths, days]))
+    shop.guarded.give(*acls_of(needed_for([*TO_WRITE, Use.DEFINING]), [shop.database], [*shop.paths, days]))
     write_day(client, days, columns)
     client.drop_partition(days, ["today"], drop_untiered=True)
     client.alter_table(days, {"table.datalake.freshness": "7min"}, [])
     client.drop_table(days, drop_untiered=True)
-    if shop.guarded.cluster.version != "0.9.1":
-
-        def is_green() -> bool:
-            health = client.cluster_health()
-            assert health is not None
-            return health.status is ClusterHealthStatus.GREEN
-
-        # Buckets of tables that were just made or dropped have no leader for a moment.
-        wait_until(is_green)
 
 
 def write_day(client: TieringClient, path: TablePath, columns: Sequence[Column]) -> None:

@@ -21,7 +21,7 @@ from fluss_tiering.storage.fluss.rpc.acls import ResourceType
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call, ServerKind
 from fluss_tiering.storage.fluss.rpc.calls import kv, lake, log, tables, writes
-from fluss_tiering.storage.fluss.rpc.calls.cluster import cluster_health, metadata
+from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
 from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
@@ -107,14 +107,12 @@ def samples(guarded: GuardedCluster) -> Mapping[ApiKey, Sample]:
         ApiKey.ALTER_TABLE: Sample(tables.alter_table(LOGGED, {"table.datalake.freshness": "5min"}), str(LOGGED)),
         ApiKey.DROP_TABLE: Sample(tables.drop_table(GONE, ignore_if_not_exists=True), str(GONE)),
         ApiKey.DROP_DATABASE: Sample(tables.drop_database("acl_gone", ignore_if_not_exists=True), "acl_gone"),
-        ApiKey.GET_CLUSTER_HEALTH: Sample(cluster_health()),
     }
     assert calls.keys() == set(ApiKey) - OF_THE_HANDSHAKE, "the handshake is made before there is a user"
     if guarded.cluster.version == "0.9.1":
-        for api in (ApiKey.SCAN_KV, ApiKey.GET_CLUSTER_HEALTH):
-            with pytest.raises(FlussTieringError) as unknown:
-                guarded.admin.call(calls.pop(api).call)
-            assert unknown.value.code is ErrorCode.UNSUPPORTED_VERSION
+        with pytest.raises(FlussTieringError) as unknown:
+            guarded.admin.call(calls.pop(ApiKey.SCAN_KV).call)
+        assert unknown.value.code is ErrorCode.UNSUPPORTED_VERSION
     return calls
 
 

@@ -40,11 +40,6 @@ class TablesStub(object):
                 request_serializer=fluss__tiering_dot_v1_dot_tables__pb2.DescribeStorageRequest.SerializeToString,
                 response_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.DescribeStorageResponse.FromString,
                 _registered_method=True)
-        self.GetClusterHealth = channel.unary_unary(
-                '/fluss_tiering.v1.Tables/GetClusterHealth',
-                request_serializer=fluss__tiering_dot_v1_dot_tables__pb2.GetClusterHealthRequest.SerializeToString,
-                response_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.GetClusterHealthResponse.FromString,
-                _registered_method=True)
         self.CreateTable = channel.unary_unary(
                 '/fluss_tiering.v1.Tables/CreateTable',
                 request_serializer=fluss__tiering_dot_v1_dot_tables__pb2.CreateTableRequest.SerializeToString,
@@ -118,13 +113,6 @@ class TablesServicer(object):
 
     def DescribeStorage(self, request, context):
         """Says which storage stands behind the server and how readers reach it.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def GetClusterHealth(self, request, context):
-        """Returns the health of the Fluss cluster behind the server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -236,11 +224,6 @@ def add_TablesServicer_to_server(servicer, server):
                     request_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.DescribeStorageRequest.FromString,
                     response_serializer=fluss__tiering_dot_v1_dot_tables__pb2.DescribeStorageResponse.SerializeToString,
             ),
-            'GetClusterHealth': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetClusterHealth,
-                    request_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.GetClusterHealthRequest.FromString,
-                    response_serializer=fluss__tiering_dot_v1_dot_tables__pb2.GetClusterHealthResponse.SerializeToString,
-            ),
             'CreateTable': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateTable,
                     request_deserializer=fluss__tiering_dot_v1_dot_tables__pb2.CreateTableRequest.FromString,
@@ -335,33 +318,6 @@ class Tables(object):
             '/fluss_tiering.v1.Tables/DescribeStorage',
             fluss__tiering_dot_v1_dot_tables__pb2.DescribeStorageRequest.SerializeToString,
             fluss__tiering_dot_v1_dot_tables__pb2.DescribeStorageResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetClusterHealth(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/fluss_tiering.v1.Tables/GetClusterHealth',
-            fluss__tiering_dot_v1_dot_tables__pb2.GetClusterHealthRequest.SerializeToString,
-            fluss__tiering_dot_v1_dot_tables__pb2.GetClusterHealthResponse.FromString,
             options,
             channel_credentials,
             insecure,

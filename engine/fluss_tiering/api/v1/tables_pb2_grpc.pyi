@@ -35,8 +35,6 @@ class TablesStub:
     def __new__(cls, channel: _aio.Channel) -> TablesAsyncStub: ...
     DescribeStorage: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DescribeStorageRequest, _tables_pb2.DescribeStorageResponse]
     """Says which storage stands behind the server and how readers reach it."""
-    GetClusterHealth: _grpc.UnaryUnaryMultiCallable[_tables_pb2.GetClusterHealthRequest, _tables_pb2.GetClusterHealthResponse]
-    """Returns the health of the Fluss cluster behind the server."""
     CreateTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]
     """Creates a table."""
     AlterTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.AlterTableRequest, _tables_pb2.AlterTableResponse]
@@ -84,8 +82,6 @@ class TablesAsyncStub(TablesStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     DescribeStorage: _aio.UnaryUnaryMultiCallable[_tables_pb2.DescribeStorageRequest, _tables_pb2.DescribeStorageResponse]  # type: ignore[assignment]
     """Says which storage stands behind the server and how readers reach it."""
-    GetClusterHealth: _aio.UnaryUnaryMultiCallable[_tables_pb2.GetClusterHealthRequest, _tables_pb2.GetClusterHealthResponse]  # type: ignore[assignment]
-    """Returns the health of the Fluss cluster behind the server."""
     CreateTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]  # type: ignore[assignment]
     """Creates a table."""
     AlterTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.AlterTableRequest, _tables_pb2.AlterTableResponse]  # type: ignore[assignment]
@@ -136,14 +132,6 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.DescribeStorageResponse, _abc.Awaitable[_tables_pb2.DescribeStorageResponse]]:
         """Says which storage stands behind the server and how readers reach it."""
-
-    @_abc_1.abstractmethod
-    def GetClusterHealth(
-        self,
-        request: _tables_pb2.GetClusterHealthRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_tables_pb2.GetClusterHealthResponse, _abc.Awaitable[_tables_pb2.GetClusterHealthResponse]]:
-        """Returns the health of the Fluss cluster behind the server."""
 
     @_abc_1.abstractmethod
     def CreateTable(

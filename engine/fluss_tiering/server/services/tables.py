@@ -55,12 +55,6 @@ class TablesServicer(GeneratedTablesServicer):
         """Return which storage the server has."""
         return wire.description_to_pb(await self._threads.storage(self._storage.describe))
 
-    async def GetClusterHealth(
-        self, request: pb.GetClusterHealthRequest, context: object
-    ) -> pb.GetClusterHealthResponse:
-        """Return the health of the Fluss cluster, if there is one that tells it."""
-        return wire.health_to_pb(await self._threads.storage(self._storage.cluster_health))
-
     async def CreateTable(self, request: pb.CreateTableRequest, context: object) -> pb.CreateTableResponse:
         """Create a table, and register it for tiering if its options ask for it."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))

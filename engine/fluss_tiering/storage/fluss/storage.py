@@ -13,8 +13,6 @@ import pyarrow as pa
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
-    ClusterHealth,
-    ClusterHealthStatus,
     KvSnapshot,
     StorageDescription,
     TableBucket,
@@ -30,7 +28,7 @@ from fluss_tiering.storage.fluss.lake_offsets_files import is_offsets_file
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.rpc.call import ServerKind
-from fluss_tiering.storage.fluss.rpc.calls.cluster import cluster_health, metadata
+from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.calls.lake import prepare_lake_snapshot
 from fluss_tiering.storage.fluss.rpc.calls.tables import (
     alter_table,
@@ -52,8 +50,6 @@ from fluss_tiering.storage.protocol import KvScan, TableStorage, without_primary
 _KIND: Final = "fluss"
 _DEFAULT_DATABASE: Final = "fluss"
 _LEADERS_S: Final = 15.0
-_HEALTH_S: Final = 5.0
-"""The time limit for the cluster's health, which a person waits for."""
 _LEADERS_STEP_S: Final = 0.05
 
 
@@ -94,17 +90,6 @@ class FlussStorage(TableStorage):
         return StorageDescription(
             _KIND, "", self._cluster_id, version("fluss-tiering"), bootstrap_servers=self.link.bootstrap_servers
         )
-
-    def cluster_health(self) -> ClusterHealth | None:
-        """Return the health of the cluster, or None if it is older than Fluss 1.0; see `TableStorage`."""
-        try:
-            return self._client.call(cluster_health(), within=_HEALTH_S)
-        except FlussTieringError as error:
-            if error.code is ErrorCode.UNSUPPORTED_VERSION:
-                return None
-            if error.code in {ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER}:
-                return ClusterHealth(ClusterHealthStatus.UNKNOWN, 0, 0, 0, 0)
-            raise
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor) -> TableInfo:
         """Create a table, and its database if it is missing, and wait until the buckets can be written to.

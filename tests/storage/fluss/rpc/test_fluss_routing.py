@@ -141,7 +141,6 @@ def test_the_rights_of_a_use_have_no_right_that_another_includes() -> None:
     assert needed_for({Use.SERVING, Use.READING}) == [serving, reading]
     assert needed_for({Use.READING}) == [reading]
     assert needed_for({Use.SERVING, Use.TIERING, Use.WRITING}) == [serving, reading, writing]
-    assert needed_for({Use.HEALTH}) == [Right(describe, ResourceType.CLUSTER)]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,6 @@ class ApiKey(IntEnum):
     RELEASE_KV_SNAPSHOT_LEASE = 1057
     DROP_KV_SNAPSHOT_LEASE = 1058
     SCAN_KV = 1061
-    GET_CLUSTER_HEALTH = 1062
 
     @property
     def versions(self) -> tuple[int, int]:

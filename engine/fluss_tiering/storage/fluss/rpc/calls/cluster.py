@@ -1,18 +1,14 @@
-"""Calls that ask which servers there are, which of them lead a table's buckets, and for the health of the cluster."""
+"""The call that asks which servers there are, and which of them lead a table's buckets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
-from fluss_tiering.api.fluss.v1 import cluster_pb2, tables_pb2
-from fluss_tiering.model.table import ClusterHealth, ClusterHealthStatus, TableBucket, TablePath
+from fluss_tiering.api.fluss.v1 import tables_pb2
+from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerAddress, ServerKind
-
-_STATUSES: Final = {0: ClusterHealthStatus.GREEN, 1: ClusterHealthStatus.YELLOW, 2: ClusterHealthStatus.RED}
-"""The numbers of `PbClusterHealthStatus`. Others mean that the status is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +85,3 @@ def _leaders(
 
 def _address(node: tables_pb2.PbServerNode) -> ServerAddress:
     return ServerAddress(node.host, node.port)
-
-
-def cluster_health() -> Call[cluster_pb2.GetClusterHealthResponse, ClusterHealth]:
-    """Ask the coordinator for the health of the cluster, which it finds by looking at every bucket.
-
-    Raises:
-        FlussTieringError: UNSUPPORTED_VERSION if the cluster is older than Fluss 1.0.
-        FlussServerError: AUTHORIZATION_EXCEPTION if the user may not describe the cluster.
-    """
-    return Call(
-        ApiKey.GET_CLUSTER_HEALTH,
-        cluster_pb2.GetClusterHealthRequest(),
-        cluster_pb2.GetClusterHealthResponse,
-        lambda response: ClusterHealth(
-            _STATUSES.get(response.status, ClusterHealthStatus.UNKNOWN),
-            response.num_replicas,
-            response.in_sync_replicas,
-            response.num_leader_replicas,
-            response.active_leader_replicas,
-        ),
-        ServerKind.COORDINATOR,
-    )
