@@ -138,7 +138,7 @@ def developer(tmp_path_factory: pytest.TempPathFactory, spark_jars: str) -> Iter
         processes.stop()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("code", list(shown()))
 def test_each_dag_ends_by_itself_under_dags_test_and_tiers(developer, code):  # E12
     developer.write_rows()

@@ -1,8 +1,9 @@
-"""A table of a cluster that cannot be used keeps no other table from being listed and registered."""
+"""Tables of a cluster by their ids, and one that cannot be used, which keeps no other from being listed."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
@@ -137,3 +138,58 @@ def test_a_description_that_nests_too_deeply_to_be_read_is_an_error_of_its_table
         table_from_json(text, path=BAD, table_id=2, schema_id=1, created_time=0, modified_time=0)
     with refused(ErrorCode.CORRUPT_DATA, "RecursionError"):
         columns_from_json(text, BAD)
+
+
+class NumberedCluster:
+    """A numbered_cluster with numbered_tables, which counts its calls. It is also the clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: Counter[ApiKey] = Counter()
+        self.ids = {f"t{number}": number for number in range(1, 6)}
+
+    def call(self, call: Any, **_: Any) -> Any:
+        self.calls[call.api] += 1
+        if call.api is ApiKey.LIST_DATABASES:
+            return ["shop"]
+        if call.api is ApiKey.LIST_TABLES:
+            return [TablePath("shop", name) for name in self.ids]
+        path = TablePath(call.request.table_path.database_name, call.request.table_path.table_name)
+        return SimpleNamespace(info=TableInfo(self.ids[path.table], path, 1, descriptor(), 0))
+
+
+@pytest.fixture
+def numbered_cluster() -> NumberedCluster:
+    return NumberedCluster()
+
+
+@pytest.fixture
+def numbered_tables(numbered_cluster: NumberedCluster) -> Iterator[ClusterTableCache]:
+    calls, client = ParallelCalls(), numbered_cluster
+    yield ClusterTableCache(client, calls, monotonic=lambda: numbered_cluster.now)  # type: ignore[arg-type]
+    calls.close()
+
+
+def test_a_table_is_found_by_its_id_without_sorting_all(
+    numbered_tables: ClusterTableCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbered_tables.refresh()
+
+    def no_order(*_: object) -> bool:
+        raise AssertionError("paths were compared")
+
+    monkeypatch.setattr(TablePath, "__lt__", no_order)
+    assert numbered_tables.get_by_id(3).path == TablePath("shop", "t3")
+
+
+def test_ids_of_no_table_cost_the_cluster_one_list_in_a_second(
+    numbered_tables: ClusterTableCache, numbered_cluster: NumberedCluster
+) -> None:
+    for number in range(100, 150):
+        with refused(ErrorCode.TABLE_NOT_EXIST, str(number)):
+            numbered_tables.get_by_id(number)
+    assert numbered_cluster.calls[ApiKey.LIST_DATABASES] == 1
+    numbered_cluster.ids["t6"] = 6
+    numbered_cluster.now += 1.1
+    assert numbered_tables.get_by_id(6).path == TablePath("shop", "t6")
+    assert numbered_cluster.calls[ApiKey.LIST_DATABASES] == 2
