@@ -87,7 +87,7 @@ test-only: setup $(FLUSS_JARS) ## All tests but the long ones (ARGS=tests/server
 FAST_TESTS := not (spark or cluster or airflow or postgres or server or system or slow or long)
 
 test-fast: $(INSTALLED) $(CATALOG_JAR) ## The tests that need no JVM, Airflow, PostgreSQL or other programs: about a minute
-	@$(BIN)/pytest -m "$(FAST_TESTS)" --ignore tests/provider --ignore tests/system --numprocesses auto $(ARGS)
+	@$(BIN)/pytest -m "$(FAST_TESTS)" --ignore tests/provider --ignore tests/system --numprocesses $(PROCESSES) $(ARGS)
 
 test-long: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests that take minutes each
 	@$(BIN)/pytest -m long $(ARGS)

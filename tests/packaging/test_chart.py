@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -94,6 +93,8 @@ def test_the_schema_has_each_setting_with_its_type():
 
 
 def test_the_values_of_each_variant_fit_the_schema():
+    import jsonschema  # noqa: PLC0415 - it takes a second, which every process would wait for
+
     for file in [CHART / "values.yaml", *VARIANTS]:
         jsonschema.validate(yaml.safe_load(file.read_text()), schema())
 
@@ -105,6 +106,8 @@ def test_the_chart_is_for_this_version():
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda path: path.stem)
 def test_kubernetes_takes_what_is_rendered(render, variant):
+    import jsonschema  # noqa: PLC0415
+
     lint = ["helm", "lint", "--strict", str(CHART), "--values", str(variant)]
     subprocess.run(lint, check=True, stdout=subprocess.DEVNULL)
     kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="`make test-deploy` brings the schemas")

@@ -12,7 +12,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import airflow
-import jsonschema
 import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink
@@ -27,6 +26,8 @@ NAME = "airflow-provider-fluss"
 
 
 def test_info_fits_airflows_schema():
+    import jsonschema  # noqa: PLC0415 - it takes a second, which every process would wait for
+
     schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
 
