@@ -231,6 +231,7 @@ class Handle:
             "name": self.name(),
             "formatVersion": self._content.format_version,
             "properties": {},
+            "specs": [{"spec-id": 0, "fields": [{"field-id": 1000, "name": "bucket"}]}],
             "schema": {"fields": [{"id": number, "name": name} for number, name in enumerate(SYSTEM_COLUMNS, 1)]},
         }
         return (
@@ -574,8 +575,8 @@ class SimCatalog:
     def find_table(self, table: TableInfo) -> SimIcebergTable:
         self._lake.scheduler.sleep(self._lake.chance.randrange(1, 50))
         handle: Any = Handle(self._lake, self._lake.content(str(table.path)))
-        spec = {"spec-id": 0, "fields": [{"field-id": 1000, "name": "bucket"}]}
-        return SimIcebergTable(table, handle, handle.describe(), spec)
+        described = handle.describe()
+        return SimIcebergTable(table, handle, described, described["specs"][0])
 
 
 class NoStatistics:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from fluss_tiering.formats.compiled import Int64s
 from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes
 from fluss_tiering.formats.micros import column_of
+from fluss_tiering.model.data_type import DataTypeRoot
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 
@@ -26,6 +27,19 @@ _BETWEEN: Final = "\0"
 Values: TypeAlias = pa.Array | pa.ChunkedArray
 _FEW: Final = 1 << 20
 """The number of changes up to which loading pandas would take longer than it saves."""
+NAMING: Final = frozenset(
+    {
+        DataTypeRoot.STRING,
+        DataTypeRoot.CHAR,
+        DataTypeRoot.BOOLEAN,
+        DataTypeRoot.TINYINT,
+        DataTypeRoot.SMALLINT,
+        DataTypeRoot.INT,
+        DataTypeRoot.BIGINT,
+        DataTypeRoot.DATE,
+    }
+)
+"""The types of partition keys by which rows are divided here."""
 
 
 def parts_of(records: RowsT, max_bytes: int, max_rows: int | None = None) -> Iterator[RowsT]:
@@ -55,8 +69,8 @@ def rows_by_partition(table: TableInfo, records: pa.RecordBatch) -> Iterator[tup
     The rows of an unpartitioned table are yielded together, with no values.
 
     Raises:
-        FlussTieringError: INVALID_ROWS if a partition key is not a STRING column, or if a value of it is null or has a
-            NUL character.
+        FlussTieringError: INVALID_ROWS if a partition key has a type whose values do not name partitions, or if a value
+            of it is null or has a NUL character.
     """
     keys = table.descriptor.partition_keys
     if not keys:
@@ -70,13 +84,15 @@ def rows_by_partition(table: TableInfo, records: pa.RecordBatch) -> Iterator[tup
 
 
 def _texts(table: TableInfo, records: pa.RecordBatch, key: str) -> pa.StringArray:
-    values = records.column(key)
-    if not pa.types.is_string(values.type):
+    """Return the names of partitions, which are as in Fluss (its `PartitionUtils`)."""
+    data_type = table.descriptor.column(key).data_type
+    if data_type.root not in NAMING:
         raise FlussTieringError(
             ErrorCode.INVALID_ROWS,
-            f"table {table.path} is partitioned by {key!r}, which is {table.descriptor.column(key).data_type}: "
-            "expected STRING, the only type by which lake tables in Fluss are partitioned; write with Fluss's client",
+            f"table {table.path} is partitioned by {key!r}, which is {data_type}: expected one of "
+            f"{', '.join(sorted(NAMING))}; write with Fluss's client",
         )
+    values = records.column(key).cast(pa.string())
     if values.null_count:
         raise FlussTieringError(ErrorCode.INVALID_ROWS, f"the partition key {key!r} is null in a row: expected a value")
     if pc.any(pc.match_substring(values, _BETWEEN)).as_py():

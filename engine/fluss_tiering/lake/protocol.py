@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from fluss_tiering.lake.key_index import PieceKeys
 
 Int64s = npt.NDArray[np.int64]
+
+
+RowPartition = tuple[Any, ...]
+"""The values of the fields of a lake's partition, in JSON: a number, a text or null for each."""
+
+LakePlace = tuple[int, tuple[str, ...]]
+"""A part of a lake table that has a key index of its own: a bucket, and the values of its partition. The bucket is
+`ANY_BUCKET` if data files do not tell buckets apart, and there are no values if they do not tell partitions apart."""
+ANY_BUCKET: Final = -1
 
 
 class FileContent(StrEnum):
@@ -90,6 +99,7 @@ class LakeFile:
         replaces: The live delete files whose deletes this one holds, too. They are removed in the commit that adds it.
         row_partition: The values of the lake's partition fields, if these follow from the rows; None if the bucket and
             the partition values are the partition.
+        spec_id: The partition spec that has these fields; None for the one with which the round writes.
     """
 
     content: FileContent
@@ -102,7 +112,8 @@ class LakeFile:
     referenced: tuple[str, ...] = ()
     vector: VectorPlace | None = None
     replaces: tuple[LakeFile, ...] = ()
-    row_partition: tuple[Any, ...] | None = None
+    row_partition: RowPartition | None = None
+    spec_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +122,7 @@ class LiveDataFile:
 
     Attributes:
         location: The location, exactly as the lake table's metadata has it.
-        partition: The values of its partition fields in the order of the spec; the bucket is one of them.
+        partition: The values of its partition fields in the order of the spec.
         rows: The number of rows, also deleted ones.
         deletes: The live position delete files and deletion vectors that may delete some of its rows.
         has_equality_deletes: Whether equality deletes may delete further rows.
@@ -130,7 +141,7 @@ class LiveDataFile:
 
 @dataclass(frozen=True, slots=True)
 class NotedPlace:
-    """A bucket of a partition with pieces whose keys were noted, and whose deletes are to be written.
+    """A place with pieces whose keys were noted, and whose deletes are to be written.
 
     Attributes:
         bucket: The bucket.
@@ -139,6 +150,7 @@ class NotedPlace:
         live: The data files that the base has of the place.
         pieces: The keys of the pieces by ordinal. The deletes of an ordinal are for the rows of the base and of all
             smaller ordinals.
+        added: The data files that the pieces have written.
     """
 
     bucket: int
@@ -146,11 +158,12 @@ class NotedPlace:
     partition_values: tuple[str, ...]
     live: tuple[LiveDataFile, ...]
     pieces: tuple[tuple[PieceKeys, ...], ...]
+    added: Mapping[str, RowPartition | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RebasedPlace:
-    """A bucket of a partition whose deletes by position are written anew, for a newer base with the same rows.
+    """A place whose deletes by position are written anew, for a newer base with the same rows.
 
     Attributes:
         bucket: The bucket.
@@ -159,7 +172,7 @@ class RebasedPlace:
         live: The data files that the newer base has of the place.
         deletes: The delete files that were written for the older base.
         before: The data files of the older base whose rows these delete files delete.
-        added: The locations of the data files that the round itself has written. Their rows are where they were.
+        added: The data files that the round itself has written. Their rows are where they were.
     """
 
     bucket: int
@@ -168,7 +181,7 @@ class RebasedPlace:
     live: tuple[LiveDataFile, ...]
     deletes: tuple[LakeFile, ...]
     before: tuple[LiveDataFile, ...]
-    added: tuple[str, ...]
+    added: Mapping[str, RowPartition | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +241,6 @@ class CommittedSnapshot:
     commit: LakeCommit
 
 
-LakePlace = tuple[int, tuple[str, ...]]
-"""A bucket, and the values of its partition."""
-
-
 class PieceWriter(Protocol):
     """Writes the rows of one piece of one bucket. Only one thread uses it."""
 
@@ -278,8 +287,7 @@ class LakeFileWriter(Protocol):
             location: The beginning of the files' locations.
             attempt: The number of the task attempt.
             partition_values: The value of each partition key of the table.
-            live: The data files of the bucket and the partition, if the writer deletes by position; None if it deletes
-                by key.
+            live: The data files of the place, if the writer deletes by position; None if it deletes by key.
 
         Raises:
             ExpiredCredentialsError: if the credentials for the lake's store are not valid any more. The writer's own
@@ -371,6 +379,10 @@ class LakeTable(Protocol):
         Raises:
             FlussTieringError: STORAGE if the lake cannot be read.
         """
+        ...
+
+    def place(self, bucket: int, partition_values: tuple[str, ...]) -> LakePlace:
+        """Return the place of the rows of a bucket of a partition."""
         ...
 
     def live_files(self, places: Collection[LakePlace]) -> Mapping[LakePlace, Sequence[LiveDataFile]]:

@@ -101,7 +101,7 @@ LAKE_PARTITION_BY: Final = TableOption(
     "table.datalake.partition-by",
     "String",
     "–",
-    "How the lake table of a table without a primary key is partitioned when a round creates it, for example "
+    "How the lake table is partitioned when a round creates it, for example "
     "`days(at), bucket(16, user_id), region`: by columns, or by `years`, `months`, `days`, `hours`, `bucket(N, …)` and "
     "`truncate(N, …)` of them. The lake table has none of Fluss's three columns then. Later, change its partitioning "
     "in SQL, and the next round follows. It is not an option of Fluss, and a cluster creates its lake tables itself.",
@@ -371,6 +371,12 @@ def value_of_own(properties: Mapping[str, str], option: TableOption) -> str | No
 def delete_files_of(properties: Mapping[str, str]) -> str:
     """Return how rounds of a table delete rows by its option `LAKE_DELETE_FILES`: one of `DELETE_FILES`."""
     return (value_of_own(properties, LAKE_DELETE_FILES) or LAKE_DELETE_FILES.default).lower()
+
+
+def has_clean_layout(properties: Mapping[str, str]) -> bool:
+    """Return whether a round creates the lake table of a table with these options in the clean layout."""
+    layout = properties.get(LAKE_LAYOUT.key, LAKE_LAYOUT.default)
+    return LAKE_PARTITION_BY.key in properties or layout.lower() == "clean"
 
 
 def commit_branch_of(properties: Mapping[str, str]) -> str:

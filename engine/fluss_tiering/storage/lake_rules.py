@@ -34,6 +34,7 @@ from fluss_tiering.model.table_options import (
     LAYOUTS,
     OWN_OF_CLUSTERS,
     OWN_PREFIX,
+    delete_files_of,
     expected_of_bloom_filters,
     expected_of_commits,
 )
@@ -163,10 +164,10 @@ def _partition(descriptor: TableDescriptor) -> Iterator[str]:
     text = descriptor.properties.get(key)
     if text is None:
         return
-    if descriptor.primary_key:
+    if descriptor.primary_key and delete_files_of(descriptor.properties) == "equality":
         yield (
-            f"{key} is {text!r} for a table with a primary key, whose lake table is partitioned by bucket: "
-            "expected the option on a table without a primary key only"
+            f"{key} is {text!r} and {LAKE_DELETE_FILES.key} is 'equality', while an equality delete does not reach a "
+            "row in another partition: leave one of them out"
         )
     columns = {column.name: column.data_type for column in descriptor.columns}
     for each in parse_partition_by(text):

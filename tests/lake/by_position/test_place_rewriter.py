@@ -332,7 +332,7 @@ def rebased(table: WrittenRounds, files: list[LakeFile], before: list[LiveDataFi
         tuple(table.live.values()),
         deletes,
         tuple(file for file in before if any(file.location in each.referenced for each in deletes)),
-        tuple(file.location for file in data),
+        {file.location: None for file in data},
     )
     return [*data, *replace(table.writer(), base=table.number + 1000).rebase_deletes(place, 1)]
 

@@ -97,6 +97,10 @@ BUCKETS = st.builds(TableBucket, st.just(7), st.integers(0, 40), st.none()) | st
 )
 
 
+def specs(*fields: int) -> list[dict[str, Any]]:
+    return [{"spec-id": 6, "fields": [{"field-id": field} for field in fields]}]
+
+
 def commit_of(offsets: dict[TableBucket, int], **further: Any) -> LakeCommit:
     return LakeCommit(7, 5, "an-id", "/offsets/1", offsets, **further)
 
@@ -201,7 +205,7 @@ METRICS = FileMetrics(
 
 def test_a_data_file_is_described_as_iceberg_parses_it():
     file = LakeFile(FileContent.DATA, 3, "file:/lake/a.parquet", 1234, METRICS, ("mon", "eu"))
-    assert json.loads(ContentFiles((2, 1), 6, (1000, 1001, 1002)).to_json(file)) == {
+    assert json.loads(ContentFiles((2, 1), 6, specs(1000, 1001, 1002)).to_json(file)) == {
         "spec-id": 6,
         "content": "DATA",
         "file-path": "file:/lake/a.parquet",
@@ -221,15 +225,15 @@ def test_a_data_file_is_described_as_iceberg_parses_it():
 
 def test_a_file_of_a_table_without_buckets_has_only_the_values_of_its_partition():
     file = LakeFile(FileContent.DATA, 3, "file:/lake/a.parquet", 1234, METRICS, ("mon",))
-    described = json.loads(ContentFiles((), 6, (1000,), by_bucket=False).to_json(file))
+    described = json.loads(ContentFiles((), 6, specs(1000), by_bucket=False).to_json(file))
     assert described["partition"] == {"1000": "mon"}
 
 
 def test_an_equality_delete_names_the_key_columns_in_ascending_order():
     file = LakeFile(FileContent.EQUALITY_DELETES, 3, "file:/lake/d.parquet", 12, FileMetrics(1))
-    described = json.loads(ContentFiles((2, 1), 6, (1000,)).to_json(file))
+    described = json.loads(ContentFiles((2, 1), 6, specs(1000)).to_json(file))
     assert (described["content"], described["equality-ids"]) == ("EQUALITY_DELETES", [1, 2])
-    assert "equality-ids" not in json.loads(ContentFiles((2, 1), 6, (1000,)).to_json(_data(file)))
+    assert "equality-ids" not in json.loads(ContentFiles((2, 1), 6, specs(1000)).to_json(_data(file)))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +258,7 @@ def test_a_position_delete_names_its_data_file_and_the_place_of_its_vector(refer
     file = LakeFile(
         FileContent.POSITION_DELETES, 3, "file:/lake/d", 12, FileMetrics(2), referenced=referenced, vector=vector
     )
-    content = json.loads(ContentFiles((2, 1), 6, (1000,)).to_json(file))
+    content = json.loads(ContentFiles((2, 1), 6, specs(1000)).to_json(file))
     assert (content["content"], content["record-count"]) == ("POSITION_DELETES", 2)
     optional = {"referenced-data-file", "content-offset", "content-size-in-bytes", "equality-ids", "file-format"}
     assert {key: value for key, value in content.items() if key in optional} == described
@@ -265,7 +269,7 @@ def _data(file: LakeFile) -> LakeFile:
 
 
 def test_a_packed_file_has_the_same_description_in_less_memory():
-    files = ContentFiles((1,), 6, (1000,))
+    files = ContentFiles((1,), 6, specs(1000))
     long = FileMetrics(3, lower_bounds=dict.fromkeys(range(200), b"x" * 100))
     file = LakeFile(FileContent.DATA, 3, "file:/lake/a.parquet", 1234, long)
     packed = files.packed(file)
@@ -283,4 +287,4 @@ def test_a_packed_file_has_the_same_description_in_less_memory():
 def test_a_file_whose_place_does_not_go_with_the_spec_is_refused():
     file = LakeFile(FileContent.DATA, 3, "file:/lake/a.parquet", 1234, METRICS, ("mon",))
     with pytest.raises(ValueError, match="zip"):
-        ContentFiles((), 6, (1000,)).to_json(file)
+        ContentFiles((), 6, specs(1000)).to_json(file)

@@ -141,6 +141,9 @@ class PlainTable:
                 return CommittedSnapshot(snapshot.snapshot_id, snapshot.commit)
         return None
 
+    def place(self, bucket: int, partition_values: tuple[str, ...]) -> LakePlace:
+        return bucket, partition_values
+
     def live_files(self, places: Collection[LakePlace]) -> Mapping[LakePlace, Sequence[LiveDataFile]]:
         if not self._by_position:
             return {}

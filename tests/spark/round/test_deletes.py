@@ -57,6 +57,9 @@ class Lake:
     by_position: bool = True
     asked: list[set[LakePlace]] = field(default_factory=list)
 
+    def place(self, bucket: int, partition_values: tuple[str, ...]) -> LakePlace:
+        return bucket, partition_values
+
     def live_files(self, places: Collection[LakePlace]) -> Mapping[LakePlace, Sequence[LiveDataFile]]:
         self.asked.append(set(places))
         known = {(0, MON): list(ALONE), (1, MON): list(SHARED)}
@@ -144,9 +147,14 @@ def test_the_keys_of_a_place_are_in_the_order_of_its_ordinals():
     monday, tuesday = (round_file_name(number, 17, guard.attempt) for number in (4, 5))
     assert noted == {
         4: NotedPlace(
-            1, f"mon/1/{monday}", MON, SHARED, cast("Any", (("first",), ("second",), ("third", "third, too")))
+            1,
+            f"mon/1/{monday}",
+            MON,
+            SHARED,
+            cast("Any", (("first",), ("second",), ("third", "third, too"))),
+            {"0": None, "2": None, "3": None, "4": None},
         ),
-        5: NotedPlace(1, f"tue/1/{tuesday}", TUE, (), cast("Any", (("of tuesday",),))),
+        5: NotedPlace(1, f"tue/1/{tuesday}", TUE, (), cast("Any", (("of tuesday",),)), {"5": None}),
     }
 
 

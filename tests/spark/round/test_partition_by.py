@@ -219,8 +219,3 @@ def test_a_wrong_partitioning_is_refused_at_creation(tiering: Tiering, partition
         made(tiering, partition_by)
     assert refused.value.code is ErrorCode.INVALID_TABLE
     assert told in refused.value.message
-
-
-def test_a_table_with_a_primary_key_is_partitioned_by_bucket(tiering: Tiering) -> None:
-    with pytest.raises(FlussTieringError, match="expected the option on a table without a primary key only"):
-        made(tiering, "days(at)", primary_key=("id",))

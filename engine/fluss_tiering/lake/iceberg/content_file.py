@@ -20,18 +20,23 @@ class ContentFiles:
 
     Args:
         identifier_ids: The ids of the key columns.
-        spec_id: The id of the partition spec.
-        partition_fields: The ids of the partition fields in the order of the spec.
-        by_bucket: Whether the last one is the bucket's.
+        spec_id: The id of the partition spec with which files are written.
+        specs: The partition specs, in Iceberg's JSON.
+        by_bucket: Whether the last field of the spec is the bucket's.
     """
 
     def __init__(
-        self, identifier_ids: Sequence[int], spec_id: int, partition_fields: Sequence[int], *, by_bucket: bool = True
+        self,
+        identifier_ids: Sequence[int],
+        spec_id: int,
+        specs: Sequence[Mapping[str, Any]],
+        *,
+        by_bucket: bool = True,
     ) -> None:
         self._identifier_ids = sorted(identifier_ids)
         self.spec_id = spec_id
         self._by_bucket = by_bucket
-        self._partition_fields = [str(field) for field in partition_fields]
+        self._fields = {spec["spec-id"]: [str(field["field-id"]) for field in spec["fields"]] for spec in specs}
 
     def packed(self, file: LakeFile) -> LakeFile:
         """Return the file with its compressed description instead of its metrics."""
@@ -48,12 +53,13 @@ class ContentFiles:
             partition = file.row_partition
         else:
             partition = (*file.partition_values, file.bucket) if self._by_bucket else file.partition_values
+        spec_id = self.spec_id if file.spec_id is None else file.spec_id
         content: dict[str, Any] = {
-            "spec-id": self.spec_id,
+            "spec-id": spec_id,
             "content": file.content.name,
             "file-path": file.location,
             "file-format": "PARQUET" if file.vector is None else "PUFFIN",
-            "partition": dict(zip(self._partition_fields, partition, strict=True)),
+            "partition": dict(zip(self._fields[spec_id], partition, strict=True)),
             "file-size-in-bytes": file.size_bytes,
             **_metrics(file.metrics),
         }

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from fluss_tiering.model.data_type import NESTED, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.partition_by import PartitionTransform, parse_partition_by
+from fluss_tiering.model.partition_by import PartitionTransform, expected_type, parse_partition_by
 from fluss_tiering.model.table import (
     BUCKET_COLUMN,
     OFFSET_COLUMN,
@@ -27,10 +27,10 @@ from fluss_tiering.model.table import (
 from fluss_tiering.model.table_options import (
     ICEBERG_DELETE_OLD_METADATA,
     LAKE_CATALOG_PREFIX,
-    LAKE_LAYOUT,
     LAKE_PARTITION_BY,
     LAKE_TABLE_PREFIX,
     OWN_PREFIX,
+    has_clean_layout,
 )
 
 SORT_COLUMN: Final = OFFSET_COLUMN
@@ -153,13 +153,16 @@ def schema_json(descriptor: TableDescriptor, *, clean: bool = False) -> dict[str
 def partition_of(table: TableInfo, *, clean: bool = False) -> tuple[PartitionTransform, ...]:
     """Return the partition fields of a table's lake table; see `partition_fields`.
 
-    In the clean layout there is none for the bucket if the table has no bucket key.
+    In the clean layout, a partition key has any type by which rounds can partition, and there is a field for the bucket
+    if that is the value of one transform.
 
     Raises:
         FlussTieringError: INVALID_TABLE also if the number of the table's buckets was changed and the lake table is
             partitioned by it. Readers of the lake look for a key in the one bucket that the transform names, so rows of
             partitions with other numbers would not be found or deleted there.
     """
+    if clean:
+        return _clean_fields(table)
     fields = partition_fields(table.descriptor)
     by_bucket = fields[-1]
     if table.bucket_count_epoch > 0 and by_bucket.number is not None:
@@ -170,7 +173,29 @@ def partition_of(table: TableInfo, *, clean: bool = False) -> tuple[PartitionTra
             f"{by_bucket.column!r}: expected a table that was never changed so, or one without a bucket key; "
             "create a table with the new number of buckets, and write the rows to it",
         )
-    return fields[:-1] if clean and by_bucket.column == BUCKET_COLUMN else fields
+    return fields
+
+
+def _clean_fields(table: TableInfo) -> tuple[PartitionTransform, ...]:
+    descriptor = table.descriptor
+    keys = tuple(map(PartitionTransform, descriptor.partition_keys))
+    for key in keys:
+        data_type = descriptor.column(key.column).data_type
+        if not key.takes(data_type):
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE,
+                f"partition key {key.column!r} is {data_type}: expected one of {expected_type(key)}",
+            )
+    if len(descriptor.bucket_keys) != 1 or table.bucket_count_epoch > 0:
+        return keys
+    (bucket_key,) = descriptor.bucket_keys
+    by_bucket = PartitionTransform(bucket_key, "bucket", descriptor.num_buckets)
+    return (*keys, by_bucket) if by_bucket.takes(descriptor.column(bucket_key).data_type) else keys
+
+
+def has_text_keys(descriptor: TableDescriptor) -> bool:
+    """Return whether the values of all partition keys are texts in the lake, too."""
+    return all(_TYPES.get(descriptor.column(key).data_type.root) == "string" for key in descriptor.partition_keys)
 
 
 def clean_partition(table: TableInfo) -> tuple[PartitionTransform, ...] | None:
@@ -182,10 +207,11 @@ def clean_partition(table: TableInfo) -> tuple[PartitionTransform, ...] | None:
         FlussTieringError: INVALID_TABLE as for `partition_of`, or if the option is wrong.
     """
     properties = table.descriptor.properties
+    if not has_clean_layout(properties):
+        return None
     text = properties.get(LAKE_PARTITION_BY.key)
     if text is None:
-        wants_clean = properties.get(LAKE_LAYOUT.key, LAKE_LAYOUT.default).lower() == "clean"
-        return partition_of(table, clean=True) if wants_clean else None
+        return partition_of(table, clean=True)
     return (*map(PartitionTransform, table.descriptor.partition_keys), *parse_partition_by(text))
 
 

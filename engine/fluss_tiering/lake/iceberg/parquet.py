@@ -99,7 +99,17 @@ class ParquetFileWriter:
         if live is not None:
             raise TypeError("this writer deletes by key: expected no live data files")
         self.require_access()
-        return ParquetPieceWriter(self, FilePlace(bucket, partition_values), f"{location}-{attempt}")
+        return self.open_data(FilePlace(bucket, partition_values), f"{location}-{attempt}")
+
+    def open_data(self, place: FilePlace, prefix: str, written: Written | None = None) -> PieceWriter:
+        """Return a writer of data files.
+
+        Args:
+            place: Where the rows come from.
+            prefix: The beginning of the files' locations.
+            written: Hears of the rows of data files.
+        """
+        return ParquetPieceWriter(self, place, prefix, written)
 
     def open_noting_piece(
         self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()

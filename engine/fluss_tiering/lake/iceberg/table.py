@@ -37,8 +37,9 @@ from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_wit
 from fluss_tiering.lake.iceberg.pruning.bloom_filters import bloom_filters
 from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
 from fluss_tiering.lake.key_index import IndexStore
-from fluss_tiering.lake.names import round_file_name
+from fluss_tiering.lake.names import lake_table_name, round_file_name
 from fluss_tiering.lake.protocol import (
+    ANY_BUCKET,
     CommittedSnapshot,
     ForeignCommit,
     LakeCommit,
@@ -52,7 +53,12 @@ from fluss_tiering.lake.shared_folder import local_path, require_seen
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.partition_by import PartitionTransform
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
-from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH, commit_branch_of, delete_files_of
+from fluss_tiering.model.table_options import (
+    LAKE_COMMIT_BRANCH,
+    LAKE_DELETE_FILES,
+    commit_branch_of,
+    delete_files_of,
+)
 
 _SYSTEM_TYPES: Final = {
     BUCKET_COLUMN: pa.int32(),
@@ -78,7 +84,8 @@ class IcebergTable:
         spec: Mapping[str, Any],
         *,
         reload: Callable[[], JavaTable] | None = None,
-        by_rows: tuple[PartitionTransform, ...] = (),
+        by_bucket: bool = True,
+        by_rows: tuple[PartitionTransform, ...] | None = None,
     ) -> None:
         """Take over a table that was loaded.
 
@@ -88,8 +95,11 @@ class IcebergTable:
             description: What it says of itself.
             spec: The partition spec of the files.
             reload: Loads it again, with credentials that the catalog vends then; None if nothing can be renewed.
-            by_rows: The fields of the spec, if they follow from the rows.
+            by_bucket: Whether the last field of the spec is the bucket.
+            by_rows: The fields of the spec, if they follow from the rows; None if they are the values of the partition
+                and perhaps the bucket.
         """
+        self._by_bucket = by_bucket
         self._by_rows = by_rows
         self._table = table
         self._handle = handle
@@ -182,7 +192,7 @@ class IcebergTable:
         """
         if self._base is None:
             return ()
-        if len(places) > _MAX_PARTITIONS_LOOKED_AT:
+        if len(places) > _MAX_PARTITIONS_LOOKED_AT or not self._by_bucket:
             return places.keys()
         with lake_errors(f"look for rows of partitions in the lake table {self._table.lake_path}"):
             found = ask(self._handle, "haveRows", [(values, sorted(buckets)) for values, buckets in places.items()])
@@ -231,10 +241,10 @@ class IcebergTable:
             bloom_filters=bloom_filters(self._name, schema, self._properties),
         )
         settings = {each.name: getattr(writer, each.name) for each in fields_of(writer)}
-        if self._by_rows:
-            return PartitionedFileWriter(**settings, partition_by=computable(self._table, self._name, self._by_rows))
+        if self._by_rows is not None:
+            settings["partition_by"] = computable(self._table, self._name, self._by_rows)
         if not self._deletes_by_position:
-            return writer
+            return writer if self._by_rows is None else PartitionedFileWriter(**settings)
         index_location = self._index_location()
         look_at_folder(index_location)
         return PositionFileWriter(
@@ -292,7 +302,7 @@ class IcebergTable:
     @property
     def _deletes_by_position(self) -> bool:
         descriptor = self._table.descriptor
-        return bool(descriptor.primary_key) and delete_files_of(descriptor.properties) == "position" and self._by_bucket
+        return bool(descriptor.primary_key) and delete_files_of(descriptor.properties) == "position"
 
     def live_files(self, places: Collection[LakePlace]) -> Mapping[LakePlace, Sequence[LiveDataFile]]:
         """Return the data files that the base has of some places: see `LakeTable`.
@@ -301,13 +311,21 @@ class IcebergTable:
             FlussTieringError: STORAGE if the lake cannot be read.
         """
         if not (places and self._deletes_by_position):
+            if self._by_rows and places:
+                raise FlussTieringError(
+                    ErrorCode.LAKE_TABLE_MISMATCH,
+                    f"the table {self._table.path} has the option {LAKE_DELETE_FILES.key}=equality, while the lake "
+                    f"table {self._table.lake_path} is partitioned by its rows, and an equality delete does not reach "
+                    "a row in another partition: reset the option",
+                )
             return {}
         found: dict[LakePlace, list[LiveDataFile]] = {place: [] for place in places}
         partitions = {values for _, values in places}
         # A table may have thousands of partitions with old rows, and a round changes few of them.
         keys = sorted(partitions) if len(partitions) <= _MAX_PARTITIONS_LOOKED_AT else None
-        for file in live_data_files(self._handle, self._base, keys=keys):
-            place = self.place_of(file)
+        leading = self._leading_keys
+        for file in live_data_files(self._handle, self._base, keys=keys, leading=leading):
+            place = self.place_of(file) if self._by_bucket else self._place_by_rows(file)
             if place is None:
                 # Whose place is not known, or whose keys executors cannot read, can only be deleted from by key.
                 return {}
@@ -315,6 +333,48 @@ class IcebergTable:
             if of_place is not None:
                 of_place.append(file)
         return found
+
+    def place(self, bucket: int, partition_values: tuple[str, ...]) -> LakePlace:
+        """Return the place of the rows of a bucket of a partition: see `LakeTable`."""
+        if self._by_bucket or not self._table.has_primary_key:
+            return bucket, partition_values
+        return ANY_BUCKET, partition_values[: self._leading_keys]
+
+    @cached_property
+    def _leading_keys(self) -> int:
+        """How many fields of each partition are keys of Fluss's partition: all of these keys, or none.
+
+        There are none if they are no texts, or if files of an older partition spec may not have all of them.
+        """
+        keys = self._table.descriptor.partition_keys
+        fields = {field["id"]: field for field in self._schema["fields"]}
+        wanted = [("identity", key, "string") for key in keys]
+        for spec in self._described["specs"]:
+            leading = [
+                (each["transform"], fields[each["source-id"]]["name"], fields[each["source-id"]]["type"])
+                for each in spec["fields"][: len(keys)]
+                if each["source-id"] in fields
+            ]
+            if leading != wanted:
+                return 0
+        return len(keys)
+
+    def _place_by_rows(self, file: LiveDataFile) -> LakePlace:
+        """Return the place of a data file whose partition follows from its rows.
+
+        Raises:
+            FlussTieringError: LAKE_TABLE_MISMATCH if executors do not read it or its deletes. Without them, a row could
+                only be deleted by its key in its own partition, which is not known.
+        """
+        if file.file_format != "PARQUET" or not all(map(can_be_read, file.deletes)):
+            name = lake_table_name(self._table)
+            raise FlussTieringError(
+                ErrorCode.LAKE_TABLE_MISMATCH,
+                f"rounds cannot write to the lake table {name}: the data file {file.location} or one of its delete "
+                "files is no Parquet file, so that rounds do not find the rows that they update or delete; rewrite it: "
+                f"CALL system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))",
+            )
+        return ANY_BUCKET, file.partition[: self._leading_keys]
 
     def place_of(self, file: LiveDataFile) -> LakePlace | None:
         """Return the place of a data file; None if no place has it, or if executors do not read it or its deletes."""
@@ -385,7 +445,7 @@ class IcebergTable:
     @cached_property
     def _locations(self) -> FileLocations:
         return FileLocations(
-            self._handle, self._spec["spec-id"], by_bucket=self._by_bucket, by_rows=bool(self._by_rows)
+            self._handle, self._spec["spec-id"], by_bucket=self._by_bucket, by_rows=self._by_rows is not None
         )
 
     def commit(
@@ -411,7 +471,7 @@ class IcebergTable:
             name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
             location = f"{self.piece_location(0, name, partition_values)}-no-rows.parquet"
             empty = write_file_without_rows(self.file_writer(), 0, location, partition_values)
-            pieces = [[replace(empty, row_partition=(None,) * len(self._by_rows) or None)]]
+            pieces = [[empty if self._by_rows is None else replace(empty, row_partition=(None,) * len(self._by_rows))]]
             keep = False
         written = [file for piece in pieces for file in piece]
         try:
@@ -436,17 +496,9 @@ class IcebergTable:
         return ContentFiles(
             self._schema.get("identifier-field-ids", ()),
             self._spec["spec-id"],
-            [field["field-id"] for field in self._spec["fields"]],
+            self._described["specs"],
             by_bucket=self._by_bucket,
         )
-
-    @property
-    def _by_bucket(self) -> bool:
-        """Whether the last partition field is the bucket.
-
-        It always is, but in a clean table without a bucket key, or one that is partitioned by its rows.
-        """
-        return not self.is_clean or bool(self._table.descriptor.bucket_keys and not self._by_rows)
 
     def packed(self, files: Sequence[LakeFile]) -> tuple[LakeFile, ...]:
         """Return the files without their metrics, which they hold in a form that takes less memory."""

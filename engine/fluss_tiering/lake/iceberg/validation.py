@@ -112,22 +112,22 @@ def _has_time(kind: DataType) -> bool:
     return kind.root is DataTypeRoot.TIME or any(_has_time(part.data_type) for part in kind.fields)
 
 
-def row_transforms(schema: Json, spec: Json) -> Sequence[PartitionTransform]:
+def row_transforms(schema: Json, spec: Json) -> tuple[PartitionTransform, ...] | None:
     """Return the fields of a partition spec if rounds can partition the rows of a clean lake table by them.
 
-    Without system columns, each field follows from a column of the user's. None are returned for an unpartitioned
-    table, and if one of them is of another kind.
+    Without system columns, each field follows from a column of the user's. None is returned for a legacy table, and if
+    one of the fields is of another kind.
     """
     fields = {field["id"]: field for field in schema["fields"]}
     if any(field["name"] in SYSTEM_COLUMNS for field in fields.values()):
-        return ()
+        return None
     found = [
         transform_of_iceberg(fields[field["source-id"]]["name"], field["transform"])
         for field in spec["fields"]
         if field["source-id"] in fields
     ]
     known = [each for each in found if each is not None]
-    return known if len(known) == len(spec["fields"]) else ()
+    return tuple(known) if len(known) == len(spec["fields"]) else None
 
 
 class _Check:
@@ -235,15 +235,15 @@ class _Check:
     def spec(self, layout: LakeLayout, partition: Sequence[PartitionTransform], *, has_key: bool) -> Json:
         """Return the spec with the expected fields.
 
-        A log table may have got another one since: its files may have several. Without Fluss's three columns, its rows
-        are then partitioned by the newest one. An equality delete applies only to files of its own spec, so a table
-        with a primary key may not have another one.
+        The rows of a clean table are partitioned by whichever spec is the newest. The files of a log table may have
+        several. In a legacy table with a primary key, a row is looked for in its bucket only, so that it may not have
+        another one.
         """
         names = {field["id"]: field["name"] for field in layout.schema["fields"]}
         wanted = [(field.in_iceberg, field.column) for field in partition]
         matching = [spec for spec in layout.specs if _fields(spec, names) == wanted]
         default, *_ = layout.specs
-        if not has_key and row_transforms(layout.schema, default):
+        if row_transforms(layout.schema, default) is not None:
             return default
         if matching and not has_key:
             return matching[0]

@@ -11,8 +11,8 @@ commit.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -27,6 +27,7 @@ from fluss_tiering.lake.protocol import (
     LiveDataFile,
     NotedPlace,
     RebasedPlace,
+    RowPartition,
 )
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.round.keepalive import RoundGuard
@@ -79,10 +80,12 @@ class PlannedDeletes:
         live: The data files that the lake has of each place, if rows are deleted by position; empty if they are deleted
             by key.
         shared: The places that have several pieces.
+        place: Tells the place of the rows of a bucket of a partition.
     """
 
     live: Mapping[LakePlace, Sequence[LiveDataFile]]
     shared: frozenset[LakePlace]
+    place: Callable[[int, tuple[str, ...]], LakePlace] = field(default=lambda *bucket: bucket, compare=False)
 
     @classmethod
     def of(cls, lake: LakeTable, table: TableInfo, plan: RoundPlan) -> PlannedDeletes:
@@ -92,18 +95,20 @@ class PlannedDeletes:
             FlussTieringError: STORAGE if the lake cannot be read.
         """
         if not table.has_primary_key:
-            return cls({}, frozenset())
-        counts = Counter(map(_place_of, plan.pieces))
-        return cls(_live(lake, counts, plan), frozenset(place for place, count in counts.items() if count > 1))
+            return cls({}, frozenset(), lake.place)
+        counts = Counter(lake.place(piece.bucket.bucket, piece.partition_values) for piece in plan.pieces)
+        shared = frozenset(place for place, count in counts.items() if count > 1)
+        return cls(_live(lake, counts, plan), shared, lake.place)
 
     def work_of(self, piece: Piece, location: str) -> PieceWork:
         """Return a piece with the beginning of the locations of its files."""
-        place = _place_of(piece)
+        place = self._place_of(piece)
+        elsewhere = None if place == (piece.bucket.bucket, piece.partition_values) else place
         if place not in self.live:
-            return PieceWork(piece, location)
+            return PieceWork(piece, location, place=elsewhere)
         if place in self.shared:
-            return PieceWork(piece, location, notes_keys=True)
-        return PieceWork(piece, location, tuple(self.live[place]))
+            return PieceWork(piece, location, notes_keys=True, place=elsewhere)
+        return PieceWork(piece, location, tuple(self.live[place]), place=elsewhere)
 
     def in_one_commit(self, plan: RoundPlan) -> RoundPlan:
         """Return the plan with all pieces in one row delta, if rows are deleted by position."""
@@ -134,7 +139,7 @@ class PlannedDeletes:
             return None
         numbers_of: dict[LakePlace, list[int]] = defaultdict(list)
         for number, piece in enumerate(plan.pieces):
-            numbers_of[_place_of(piece)].append(number)
+            numbers_of[self._place_of(piece)].append(number)
         places = {}
         for place, before in self.live.items():
             if {file.location: file for file in live[place]} == {file.location: file for file in before}:
@@ -154,7 +159,7 @@ class PlannedDeletes:
                 tuple(live[place]),
                 deletes,
                 tuple(file for file in before if file.location in touched),
-                tuple(file.location for file in files if file.content is FileContent.DATA),
+                _added(files),
             )
         return replace(self, live=live), places
 
@@ -175,10 +180,13 @@ class PlannedDeletes:
         """
         last: dict[LakePlace, int] = {}
         keys_of: dict[LakePlace, dict[int, list[PieceKeys]]] = defaultdict(lambda: defaultdict(list))
+        files_of: dict[LakePlace, list[LakeFile]] = defaultdict(list)
         for number, (piece, result) in enumerate(zip(pieces, results, strict=True)):
             if result.keys is not None:
-                last[_place_of(piece)] = number
-                keys_of[_place_of(piece)][piece.ordinal].append(result.keys)
+                place = self._place_of(piece)
+                last[place] = number
+                keys_of[place][piece.ordinal].append(result.keys)
+                files_of[place] += result.files
         places = {}
         for (bucket, values), number in last.items():
             by_ordinal = keys_of[bucket, values]
@@ -190,8 +198,12 @@ class PlannedDeletes:
                 values,
                 tuple(self.live[bucket, values]),
                 tuple(tuple(by_ordinal[ordinal]) for ordinal in sorted(by_ordinal)),
+                _added(files_of[bucket, values]),
             )
         return places
+
+    def _place_of(self, piece: Piece) -> LakePlace:
+        return self.place(piece.bucket.bucket, piece.partition_values)
 
 
 def with_deletes(
@@ -219,5 +231,5 @@ def _live(lake: LakeTable, places: Collection[LakePlace], plan: RoundPlan) -> di
     return {place: () if place in plan.read_again else files for place, files in lake.live_files(places).items()}
 
 
-def _place_of(piece: Piece) -> LakePlace:
-    return piece.bucket.bucket, piece.partition_values
+def _added(files: Iterable[LakeFile]) -> dict[str, RowPartition | None]:
+    return {file.location: file.row_partition for file in files if file.content is FileContent.DATA}

@@ -20,7 +20,7 @@ from pyspark import TaskContext
 
 from fluss_tiering.formats.log.batch import ChangeType, LogBatch
 from fluss_tiering.lake.object_store import ExpiredCredentialsError
-from fluss_tiering.lake.protocol import LakeFileWriter, LiveDataFile, PieceWriter
+from fluss_tiering.lake.protocol import LakeFileWriter, LakePlace, LiveDataFile, PieceWriter
 from fluss_tiering.model.table import StorageDescription, TableInfo
 from fluss_tiering.spark.round.plan import LogPiece, Piece, SnapshotPiece
 from fluss_tiering.spark.round.reduce import DEFAULT_BUFFER_BYTES, Reducer
@@ -48,12 +48,14 @@ class PieceWork:
         live: The data files that the lake has of the piece's place, if the piece deletes rows by position; None if it
             deletes by key, or notes its keys.
         notes_keys: Whether the piece only notes its keys, since its place has several pieces: see `deletes`.
+        place: The place of the piece's rows in the lake; None if that is its own bucket.
     """
 
     piece: Piece
     location: str
     live: tuple[LiveDataFile, ...] | None = None
     notes_keys: bool = False
+    place: LakePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +94,18 @@ class StageJob:
     def _do(self, number: int, attempt: int, reader: SplitReader) -> PieceResult:
         work = self.work[number]
         piece = work.piece
-        place = piece.bucket.bucket, work.location, attempt, piece.partition_values
-        noting = self.writer.open_noting_piece(*place) if work.notes_keys else None
-        writer = noting or self.writer.open_piece(*place, work.live)
+        bucket, partition_values = work.place or (piece.bucket.bucket, piece.partition_values)
+        where = bucket, work.location, attempt, partition_values
+        noting = self.writer.open_noting_piece(*where) if work.notes_keys else None
+        writer = noting or self.writer.open_piece(*where, work.live)
         watch = Stopwatch()
         try:
-            if isinstance(work.piece, SnapshotPiece):
-                rows = _copy_snapshot(self.table, work.piece, reader, writer, watch)
+            if isinstance(piece, SnapshotPiece):
+                rows = _copy_snapshot(self.table, piece, reader, writer, watch)
             elif self.table.has_primary_key:
-                rows = _reduce_log(Reducer(self.table, self.buffer_bytes), work.piece, reader, writer, watch)
+                rows = _reduce_log(Reducer(self.table, self.buffer_bytes), piece, reader, writer, watch)
             else:
-                rows = _copy_log(self.table, work.piece, reader, writer, watch)
+                rows = _copy_log(self.table, piece, reader, writer, watch)
             with watch("encode"):
                 files = tuple(writer.close())
         except BaseException:

@@ -334,6 +334,14 @@ def _plan(
         replaced=_replaced(table, lake, buckets, tiered),
         skip_missing_log=services.skip_missing_log,
     )
+    for bucket, values in plan.read_again:
+        if lake.place(bucket, values) != (bucket, values):
+            raise FlussTieringError(
+                ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
+                f"a part of the log of bucket {bucket} of {table.path} was deleted before it was tiered, and the "
+                f"files of the lake table {table.lake_path} do not tell buckets apart, so that the rows of this bucket "
+                "alone cannot be replaced: drop or rename the lake table, and the next round writes it anew",
+            )
     for each in plan.skipped:
         logger.warning("%s goes on without a part of its log, as it was told to: %s", table.path, each)
     return plan, limits

@@ -8,10 +8,19 @@ from dataclasses import replace
 from typing import Final, NoReturn
 
 from fluss_tiering.formats.bucketing import check_bucket_key_type
+from fluss_tiering.formats.grouping import NAMING
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataTypeRoot, TableDescriptor, TableInfo
-from fluss_tiering.model.table_options import FIXED, LAKE_TABLE_PREFIX, MERGE_ENGINE, OWN_PREFIX, check_option_key
+from fluss_tiering.model.table_options import (
+    FIXED,
+    LAKE_LAYOUT,
+    LAKE_TABLE_PREFIX,
+    MERGE_ENGINE,
+    OWN_PREFIX,
+    check_option_key,
+    has_clean_layout,
+)
 from fluss_tiering.storage.lake_rules import check_key_precision, check_lake_rules
 from fluss_tiering.storage.writes import compression_of
 
@@ -175,11 +184,11 @@ def _check_partition_keys(descriptor: TableDescriptor) -> None:
     _check_named("partition key", descriptor.partition_keys, descriptor)
     for name in descriptor.partition_keys:
         data_type = descriptor.column(name).data_type
-        if data_type.root not in {DataTypeRoot.CHAR, DataTypeRoot.STRING}:
+        is_text = data_type.root in {DataTypeRoot.CHAR, DataTypeRoot.STRING}
+        if not is_text and not (data_type.root in NAMING and has_clean_layout(descriptor.properties)):
             _refuse(
-                f"the partition key {name!r} is {data_type}: expected STRING, since Fluss partitions Iceberg tables by "
-                f"strings only; declare it so, for example with --column '{name} STRING' of "
-                "`fluss-tiering tables create`"
+                f"the partition key {name!r} is {data_type}: expected STRING, or one of {', '.join(sorted(NAMING))} "
+                f"with the option {LAKE_LAYOUT.key}=clean"
             )
         if descriptor.has_primary_key and name not in descriptor.primary_key:
             _refuse(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from fluss_tiering.lake.iceberg.deletes import (
 )
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.key_index import Matches
-from fluss_tiering.lake.protocol import LakeFile, LiveDataFile
+from fluss_tiering.lake.protocol import ANY_BUCKET, LakeFile, LiveDataFile, RowPartition
 
 
 class FoundRows:
@@ -27,10 +28,21 @@ class FoundRows:
         format_version: The format version of the lake table, which decides the form of the deletes.
         place: Where the delete files are written.
         live: The data files that the base has of the place.
+        added: The data files that this commit adds to the place, with their partitions.
     """
 
-    def __init__(self, format_version: int, place: DeletePlace, live: Sequence[LiveDataFile]) -> None:
+    def __init__(
+        self,
+        format_version: int,
+        place: DeletePlace,
+        live: Sequence[LiveDataFile],
+        added: Mapping[str, RowPartition | None] | None = None,
+    ) -> None:
         self._format_version = format_version
+        if place.bucket == ANY_BUCKET:
+            partitions = {location: (None, partition or ()) for location, partition in (added or {}).items()}
+            of_live = {file.location: (file.spec_id, file.partition) for file in live}
+            place = replace(place, partitions={**partitions, **of_live})
         self._place = place
         self._live = {file.location: file for file in live}
         self._rows: dict[str, DeletionVector] = {}

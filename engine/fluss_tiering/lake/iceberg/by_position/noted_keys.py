@@ -15,7 +15,7 @@ import pyarrow as pa
 from fluss_tiering.lake.iceberg.by_position.found_rows import FoundRows
 from fluss_tiering.lake.iceberg.by_position.place_index import PlaceIndex
 from fluss_tiering.lake.iceberg.deletes import DeletePlace
-from fluss_tiering.lake.iceberg.parquet import FilePlace, ParquetPieceWriter
+from fluss_tiering.lake.iceberg.parquet import FilePlace
 from fluss_tiering.lake.key_index import (
     IndexStore,
     KeyIndex,
@@ -46,11 +46,8 @@ class KeyNotingWriter:
         self._table_uuid = table_uuid
         self._keys = PieceKeysWriter(store, Place(table_uuid, place.bucket, place.partition_values))
         self._noted: PieceKeys | None = None
-        self._data = ParquetPieceWriter(
-            place.writer,
-            FilePlace(place.bucket, place.partition_values),
-            f"{place.location}-{place.attempt}",
-            self._written,
+        self._data = place.writer.open_data(
+            FilePlace(place.bucket, place.partition_values), f"{place.location}-{place.attempt}", self._written
         )
 
     def write(self, rows: pa.RecordBatch, offsets: Int64s, timestamps_ms: Int64s) -> None:

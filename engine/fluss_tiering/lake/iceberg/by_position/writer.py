@@ -11,8 +11,9 @@ from fluss_tiering.lake.iceberg.by_position.found_rows import FoundRows
 from fluss_tiering.lake.iceberg.by_position.noted_keys import KeyNotingWriter, write_noted_deletes
 from fluss_tiering.lake.iceberg.by_position.place_index import KEYS_AT_ONCE, PlaceIndex
 from fluss_tiering.lake.iceberg.by_position.rebased_deletes import write_rebased_deletes
+from fluss_tiering.lake.iceberg.by_rows import PartitionedFileWriter
 from fluss_tiering.lake.iceberg.deletes import DeletePlace
-from fluss_tiering.lake.iceberg.parquet import FilePlace, ParquetFileWriter, ParquetPieceWriter
+from fluss_tiering.lake.iceberg.parquet import FilePlace, ParquetFileWriter, Written
 from fluss_tiering.lake.key_index import Hashes, IndexStore, Place
 from fluss_tiering.lake.object_store import naming_expired_credentials
 from fluss_tiering.lake.protocol import (
@@ -27,7 +28,7 @@ from fluss_tiering.lake.protocol import (
 
 
 @dataclass(frozen=True, slots=True)
-class PositionFileWriter(ParquetFileWriter):
+class PositionFileWriter(PartitionedFileWriter):
     """Opens piece writers that delete rows by position. It is a `LakeFileWriter`.
 
     Attributes:
@@ -61,6 +62,11 @@ class PositionFileWriter(ParquetFileWriter):
         self.require_access()
         return PositionPieceWriter(self, DeletePlace(self, bucket, location, attempt, partition_values), live)
 
+    def open_data(self, place: FilePlace, prefix: str, written: Written | None = None) -> PieceWriter:
+        """Return a writer of data files, for each partition its own if these follow from the rows."""
+        kind = ParquetFileWriter if self.partition_by is None else PartitionedFileWriter
+        return kind.open_data(self, place, prefix, written)
+
     def open_noting_piece(
         self, bucket: int, location: str, attempt: int, partition_values: tuple[str, ...] = ()
     ) -> NotingPieceWriter:
@@ -80,7 +86,7 @@ class PositionFileWriter(ParquetFileWriter):
         self.require_access()
         where = DeletePlace(self, place.bucket, place.location, attempt, place.partition_values)
         with self.index_of(where, place.live) as index:
-            found = FoundRows(self.format_version, where, place.live)
+            found = FoundRows(self.format_version, where, place.live, place.added)
             return write_noted_deletes(where, index, found, place.pieces, self.base)
 
     def rebase_deletes(self, place: RebasedPlace, attempt: int) -> Sequence[LakeFile]:
@@ -88,7 +94,7 @@ class PositionFileWriter(ParquetFileWriter):
         self.require_access()
         where = DeletePlace(self, place.bucket, place.location, attempt, place.partition_values)
         with self.index_of(where, place.live) as index:
-            found = FoundRows(self.format_version, where, place.live)
+            found = FoundRows(self.format_version, where, place.live, place.added)
             return write_rebased_deletes(where, index, found, place, self.base)
 
     def index_of(self, place: DeletePlace, live: Sequence[LiveDataFile]) -> PlaceIndex:
@@ -119,12 +125,8 @@ class PositionPieceWriter:
         self._key_names = settings.delete_schema.names
         self._index = settings.index_of(place, live)
         self._found = FoundRows(settings.format_version, place, live)
-        self._data = ParquetPieceWriter(
-            settings,
-            FilePlace(place.bucket, place.partition_values),
-            f"{place.location}-{place.attempt}",
-            self._written,
-        )
+        prefix = f"{place.location}-{place.attempt}"
+        self._data = settings.open_data(FilePlace(place.bucket, place.partition_values), prefix, self._written)
         self._wanted: list[Hashes] = []
 
     def write(self, rows: pa.RecordBatch, offsets: Int64s, timestamps_ms: Int64s) -> None:

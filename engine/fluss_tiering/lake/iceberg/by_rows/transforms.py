@@ -1,4 +1,4 @@
-"""The executor's side of partition transforms: which partition each row of a log table belongs to.
+"""The executor's side of partition transforms: which partition each row belongs to.
 
 The values are those of Iceberg's table spec (Partition Transforms), as its `ContentFileParser` takes them in JSON.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from fluss_tiering.formats.micros import column_of
 from fluss_tiering.lake.names import quoted
+from fluss_tiering.lake.protocol import RowPartition
 from fluss_tiering.model.data_type import DataType, DataTypeRoot
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.partition_by import PartitionTransform, expected_type
@@ -24,9 +25,6 @@ from fluss_tiering.model.table import TableInfo
 _MICROS: Final = {"day": 86_400_000_000, "hour": 3_600_000_000}
 _SHORT: Final = 1 << 16
 _CALENDAR: Final = {"year": "datetime64[Y]", "month": "datetime64[M]"}
-
-RowPartition: TypeAlias = tuple[Any, ...]
-"""The values of the partition fields, in JSON: a number, a text or null for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +114,9 @@ def rows_by_partition(
         columns: The columns of the rows, those of the table first.
         transforms: The fields of the partition.
     """
+    if not transforms:
+        yield (), columns
+        return
     encoded = [pc.dictionary_encode(each.values(columns[each.index]), null_encoding="encode") for each in transforms]
     numbers = np.zeros(len(columns[0]), np.int64)
     levels: list[tuple[list[int], list[Any]]] = []

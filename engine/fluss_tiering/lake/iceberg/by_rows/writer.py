@@ -8,9 +8,15 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.lake.iceberg.by_rows.transforms import RowPartition, RowTransform, rows_by_partition
-from fluss_tiering.lake.iceberg.parquet import FilePlace, ParquetFileWriter, ParquetPieceWriter, most_buffered_bytes
-from fluss_tiering.lake.protocol import Int64s, LakeFile, LiveDataFile, PieceWriter
+from fluss_tiering.lake.iceberg.by_rows.transforms import RowTransform, rows_by_partition
+from fluss_tiering.lake.iceberg.parquet import (
+    FilePlace,
+    ParquetFileWriter,
+    ParquetPieceWriter,
+    Written,
+    most_buffered_bytes,
+)
+from fluss_tiering.lake.protocol import Int64s, LakeFile, PieceWriter, RowPartition
 
 _DIVIDED_BYTES: Final = 16 << 20
 """How many bytes of rows are divided among the partitions at once."""
@@ -23,33 +29,18 @@ class PartitionedFileWriter(ParquetFileWriter):
     """Opens piece writers that write files of their own for each partition. It is a `LakeFileWriter`.
 
     Attributes:
-        partition_by: The fields of the lake's partition.
+        partition_by: The fields of the lake's partition; None if they do not follow from the rows.
     """
 
-    partition_by: tuple[RowTransform, ...] = ()
+    partition_by: tuple[RowTransform, ...] | None = None
 
-    def open_piece(
-        self,
-        bucket: int,
-        location: str,
-        attempt: int,
-        partition_values: tuple[str, ...] = (),
-        live: Sequence[LiveDataFile] | None = None,
-    ) -> PieceWriter:
-        """Return a writer of files with the names `location`-`attempt`-p`partition`-`number`.parquet.
-
-        Raises:
-            FlussTieringError: STORAGE if this executor does not see the folder of the lake.
-            ExpiredCredentialsError: if the credentials are not valid any more.
-        """
-        if live is not None:
-            raise TypeError("a log table has no rows to delete: expected no live data files")
-        self.require_access()
-        return PartitionedPieceWriter(self, FilePlace(bucket, partition_values), f"{location}-{attempt}")
+    def open_data(self, place: FilePlace, prefix: str, written: Written | None = None) -> PieceWriter:
+        """Return a writer of files with the names `prefix`-p`partition`-`number`.parquet."""
+        return PartitionedPieceWriter(self, place, prefix, written)
 
 
 class PartitionedPieceWriter:
-    """Writes the rows of one piece of a log table into files of their partitions. It is a `PieceWriter`.
+    """Writes the rows of one piece into files of their partitions. It is a `PieceWriter` for log tables.
 
     What all partitions hold in memory is bounded together, and so is the number of files that are open.
 
@@ -57,12 +48,16 @@ class PartitionedPieceWriter:
         settings: How files are written.
         place: The bucket and the values of Fluss's partition.
         prefix: The beginning of the files' locations.
+        written: Hears of the rows of data files.
     """
 
-    def __init__(self, settings: PartitionedFileWriter, place: FilePlace, prefix: str) -> None:
+    def __init__(
+        self, settings: PartitionedFileWriter, place: FilePlace, prefix: str, written: Written | None = None
+    ) -> None:
         self._settings = settings
         self._place = place
         self._prefix = prefix
+        self._written = written
         self._most_bytes = most_buffered_bytes(settings)
         self._writers: dict[RowPartition, ParquetPieceWriter] = {}
         self._arrived: list[pa.RecordBatch] = []
@@ -81,7 +76,7 @@ class PartitionedPieceWriter:
         self._arrived, self._arrived_bytes = [], 0
         if rows is None or not rows.num_rows:
             return
-        for partition, columns in rows_by_partition(rows.columns, self._settings.partition_by):
+        for partition, columns in rows_by_partition(rows.columns, self._settings.partition_by or ()):
             self._writer(partition).write_columns(columns)
         while sum(each.buffered_bytes for each in self._writers.values()) > self._most_bytes:
             max(self._writers.values(), key=lambda each: each.buffered_bytes).flush()
@@ -93,12 +88,12 @@ class PartitionedPieceWriter:
         if partition not in self._writers:
             place = replace(self._place, row_partition=partition)
             prefix = f"{self._prefix}-p{len(self._writers)}"
-            self._writers[partition] = ParquetPieceWriter(self._settings, place, prefix)
+            self._writers[partition] = ParquetPieceWriter(self._settings, place, prefix, self._written)
         return self._writers[partition]
 
     def delete(self, keys: pa.RecordBatch) -> None:
-        """Raise an error, since only log tables are partitioned by their rows."""
-        raise TypeError("a log table has no keys to delete by")
+        """Raise an error, since rows are deleted in whatever partition they are: see `PositionFileWriter`."""
+        raise TypeError("this writer deletes nothing: expected a table without a primary key")
 
     def close(self) -> Sequence[LakeFile]:
         """Finish the files and return them."""

@@ -1,14 +1,15 @@
-"""Where delete files are written: the partition and bucket of their data files, and the folder of that place."""
+"""Where delete files are written: the partitions of their data files, and a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from pyarrow import fs
 
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
 from fluss_tiering.lake.object_store import filesystem_of, path_of, require_valid
+from fluss_tiering.lake.protocol import RowPartition
 from fluss_tiering.lake.shared_folder import require_shared
 
 
@@ -25,6 +26,8 @@ class DeletePlace:
         location: The beginning of the files' locations, as `LakeTable.piece_location` returns it.
         attempt: The number of the task attempt, which becomes a part of the names.
         partition_values: The value of each partition key of the table.
+        partitions: The partition spec and the partition of each data file, if they follow from the rows: no spec for
+            that with which the round writes. Empty if the bucket and the partition values are the partition.
     """
 
     writer: ParquetFileWriter
@@ -32,6 +35,7 @@ class DeletePlace:
     location: str
     attempt: int
     partition_values: tuple[str, ...] = ()
+    partitions: Mapping[str, tuple[int | None, RowPartition]] = field(default_factory=dict, repr=False)
 
     @property
     def io_properties(self) -> Mapping[str, str]:
@@ -42,6 +46,17 @@ class DeletePlace:
     def prefix(self) -> str:
         """The beginning of the location of each delete file."""
         return f"{self.location}-{self.attempt}-positions"
+
+    def partition_of(self, data_file: str) -> tuple[int | None, RowPartition | None]:
+        """Return the partition spec and the partition of a data file, which are also those of its delete files."""
+        return self.partitions.get(data_file, (None, None))
+
+    def by_partition(self, data_files: Iterable[str]) -> list[list[str]]:
+        """Return the data files of each partition."""
+        found: dict[tuple[int | None, RowPartition | None], list[str]] = {}
+        for data_file in data_files:
+            found.setdefault(self.partition_of(data_file), []).append(data_file)
+        return list(found.values())
 
     def open(self) -> fs.FileSystem:
         """Return the file system of the place, in which its folder exists.

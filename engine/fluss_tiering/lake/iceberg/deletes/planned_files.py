@@ -16,7 +16,12 @@ _LEVEL: Final = 1
 
 
 def live_data_files(
-    table: JavaTable, snapshot_id: int | None, *, keys: Sequence[Sequence[str]] | None = None, **where: object
+    table: JavaTable,
+    snapshot_id: int | None,
+    *,
+    keys: Sequence[Sequence[str]] | None = None,
+    leading: int = 0,
+    **where: object,
 ) -> Iterator[LiveDataFile]:
     """Yield the data files of a snapshot.
 
@@ -24,6 +29,7 @@ def live_data_files(
         table: The table.
         snapshot_id: The id of the snapshot; None for a table without snapshots.
         keys: The values of the partition keys of each partition that is looked at; None for all of them.
+        leading: How many fields of the partition spec have these values, from the first one on.
         where: `partitions` instead, with the values of all fields of the partition spec.
 
     Raises:
@@ -32,7 +38,7 @@ def live_data_files(
     if snapshot_id is None:
         return
     with lake_errors(f"list the data files of the lake table {table.name()}"):
-        found = ask(table, "liveFiles", {"snapshot": snapshot_id, "keys": keys, **where})
+        found = ask(table, "liveFiles", {"snapshot": snapshot_id, "keys": keys, "leading": leading, **where})
     deletes = [None if each is None else _delete_file(*each) for each in found["deletes"]]
     for location, partition, rows, numbers, spec_id, file_format in found["files"]:
         files = [deletes[number] for number in numbers]

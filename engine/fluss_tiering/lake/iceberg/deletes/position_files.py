@@ -56,7 +56,7 @@ def write_position_deletes(
     """Write the deletes as files that a commit adds to a lake table of the format version 2.
 
     Args:
-        place: Where the files are written. All data files must be of its partition and its bucket.
+        place: Where the files are written. All data files must be of its partitions.
         deletes: The rows to delete.
         present: What is deleted of data files already, as `present_deletes` returns it. The new files then hold that,
             too, except for what is in large files, and replace the delete files that have it. If a data file of
@@ -83,6 +83,7 @@ def write_position_deletes(
         except BaseException:
             file.abandon()
             raise
+        spec_id, row_partition = place.partition_of(planned.deletes[0][0])
         return LakeFile(
             FileContent.POSITION_DELETES,
             place.bucket,
@@ -92,13 +93,20 @@ def write_position_deletes(
             place.partition_values,
             referenced=tuple(data_file for data_file, _ in planned.deletes),
             replaces=planned.replaces,
+            row_partition=row_partition,
+            spec_id=spec_id,
         )
 
-    return write_each(place, _planned(deletes.vectors, present or {}), "parquet", write)
+    present = present or {}
+    planned = []
+    for data_files in place.by_partition({**deletes.vectors, **present}):
+        vectors = {each: deletes.vectors[each] for each in data_files if each in deletes.vectors}
+        planned += _planned(vectors, {each: present[each] for each in data_files if each in present})
+    return write_each(place, planned, "parquet", write)
 
 
 def _planned(deletes: Mapping[str, DeletionVector], present: Mapping[str, PresentDeletes]) -> list[_Planned]:
-    """Divide the deletes of data files among delete files."""
+    """Divide the deletes of data files of one partition among delete files."""
     found = {data_file: present.get(data_file, PresentDeletes()) for data_file in deletes}
     # These are written anew, so all that they delete has a place in the new files.
     shared = {file.location: file for each in found.values() for file in each.shared_files}

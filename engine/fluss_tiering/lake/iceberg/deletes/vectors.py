@@ -33,7 +33,7 @@ def write_vectors(
     `replaces` of a file says which; the commit removes them.
 
     Args:
-        place: Where the Puffin files are written. All data files must be of its partition and its bucket.
+        place: Where the Puffin files are written. All data files must be of its partitions.
         deletes: The rows to delete.
         present: What is deleted of each data file with deletes, as `present_deletes` returns it.
 
@@ -54,6 +54,7 @@ def write_vectors(
         vector = present[data_file].everything()
         vector.update(new)
         size, vector_place = _write_vector(filesystem, location, data_file, vector)
+        spec_id, row_partition = place.partition_of(data_file)
         return LakeFile(
             FileContent.POSITION_DELETES,
             place.bucket,
@@ -64,6 +65,8 @@ def write_vectors(
             referenced=(data_file,),
             vector=vector_place,
             replaces=present[data_file].files,
+            row_partition=row_partition,
+            spec_id=spec_id,
         )
 
     return write_each(place, list(deletes.vectors.items()), "puffin", write)

@@ -176,7 +176,7 @@ public final class LakeTable extends BaseTable {
         return LiveFiles.of(
                 this,
                 asked.get("snapshot").asLong(),
-                exact != null ? Partitions.exactly(this, exact) : Partitions.withKeys(this, asked.get("keys")));
+                exact != null ? Partitions.exactly(this, exact) : Partitions.withKeys(this, asked.get("keys"), asked.get("leading").asInt()));
     }
 
     /** Return for each place, a partition and its buckets, whether it may have rows. */

@@ -11,7 +11,6 @@ import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.expressions.UnboundTerm;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ArrayNode;
-import org.apache.iceberg.types.Types;
 
 /** The partitions of a table, as expressions and as values. */
 final class Partitions {
@@ -30,18 +29,12 @@ final class Partitions {
         return joined(each);
     }
 
-    /**
-     * Return the rows of some partitions, of which each has a value for each field but the last one, the bucket; of all
-     * if there is no list, or if the values are not those of the columns.
-     */
-    static Expression withKeys(Table table, JsonNode partitions) {
-        List<PartitionField> fields = table.spec().fields();
-        List<PartitionField> keys = fields.subList(0, Math.max(0, fields.size() - 1));
-        boolean areTexts = keys.stream()
-                .allMatch(key -> table.schema().findType(key.sourceId()).equals(Types.StringType.get()));
-        if (partitions == null || partitions.isNull() || keys.isEmpty() || !areTexts) {
+    /** Return the rows of some partitions, of which each has a text for each of the leading fields; of all without. */
+    static Expression withKeys(Table table, JsonNode partitions, int leading) {
+        if (partitions == null || partitions.isNull() || leading == 0) {
             return Expressions.alwaysTrue();
         }
+        List<PartitionField> keys = table.spec().fields().subList(0, leading);
         List<Expression> each = new ArrayList<>();
         partitions.forEach(values -> each.add(exactly(table, keys, values)));
         return joined(each);
