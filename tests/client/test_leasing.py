@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from engine_support import HOUR, SCHEMA, ServerThread, new_table
-from fluss_tiering.client import TieringClient, lease_latest_snapshots
+from fluss_tiering.client import TieringClient, lease_latest_snapshots, leasing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import AcquiredLease, Claim
@@ -90,7 +90,8 @@ def test_the_snapshots_of_many_buckets_are_taken_some_at_a_time(
     client: TieringClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A table of a thousand buckets needs longer than the deadline of one call.
-    many, few = new_table(client, range(2_000), num_buckets=150), new_table(client, range(50), num_buckets=3)
+    monkeypatch.setattr(leasing, "_SNAPSHOTS_PER_CALL", 4)
+    many, few = new_table(client, range(200), num_buckets=9), new_table(client, range(50), num_buckets=2)
     asked: list[int] = []
     take = client.take_kv_snapshots
 
@@ -101,7 +102,7 @@ def test_the_snapshots_of_many_buckets_are_taken_some_at_a_time(
 
     monkeypatch.setattr(client, "take_kv_snapshots", counted)
     lease_latest_snapshots(client, "many", [many.path, few.path], HOUR)
-    assert asked == [64, 64, 25], "and a call takes those of more than one table"
+    assert asked == [4, 4, 3], "and a call takes those of more than one table"
     assert pinned(client, "many") == {**latest(client, many), **latest(client, few)}
 
 

@@ -76,7 +76,7 @@ def test_no_dag_file_has_the_name_of_a_package():  # D28
     assert not names & {"fluss_tiering", "airflow_provider_fluss", *packages_distributions(), *sys.stdlib_module_names}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.system
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_dag_file_can_be_run_by_python(path):  # D28

@@ -398,6 +398,7 @@ def test_the_maintenance_goes_the_same_way(client, context, new_table, monkeypat
         task.resume_execution("complete", {"job": 7, "event": "done"}, running)
 
 
+@pytest.mark.long
 @pytest.mark.system
 @pytest.mark.timeout(300)
 def test_spark_runs_the_package(spark_jars, client, context, new_table, monkeypatch, tmp_path):

@@ -32,7 +32,7 @@ long = pytest.mark.long
 @pytest.mark.parametrize(
     ("database", "kills"),
     [
-        ("sqlite", 2),
+        ("sqlite", 1),
         pytest.param("sqlite", 50, marks=long),
         pytest.param("postgresql", 10, marks=[long, pytest.mark.postgres]),
     ],

@@ -74,6 +74,7 @@ def test_the_sensor_fails_with_the_last_error_and_the_lease_is_released(stack, n
     assert stack.client.list_leases(lease["lease_id"]) == []
 
 
+@pytest.mark.long
 def test_a_retried_task_finds_the_same_lease(stack, new_table):  # L17, L22
     run = start(stack, "retried", new_table())
     assert stack.airflow.wait_for_run("retried", run) == "success"
@@ -124,6 +125,7 @@ def test_a_failed_tasks_callback_releases_its_lease(stack, new_table):
     wait_until(lambda: not stack.client.list_leases(lease["lease_id"]))
 
 
+@pytest.mark.long
 def test_a_failed_runs_callback_in_the_dag_processor_releases_all_its_leases(stack, new_table):
     dag_id = "dag_callback_without_teardown"
     run = start(stack, dag_id, new_table(), new_table())

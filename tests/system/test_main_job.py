@@ -100,6 +100,7 @@ def test_a_port_that_is_used_is_told_before_anything_starts(tmp_path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.system
 def test_a_demo_that_is_interrupted_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))

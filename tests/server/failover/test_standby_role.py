@@ -120,7 +120,7 @@ def test_a_client_with_several_addresses_finds_the_active_server(tmp_path: Path,
                 return [str(each.path) for each in (*first, *(await anext(watch)).statuses)]
 
         assert asyncio.run(listed()) == [str(table.path)] * 2
-    with TieringClient(f"{gone},{waiting.target}") as client, pytest.raises(FlussTieringError) as refused:
+    with TieringClient(f"{gone},{waiting.target}", timeout=2) as client, pytest.raises(FlussTieringError) as refused:
         client.list_tables()
     assert "there:77 is the active one" in refused.value.message
 

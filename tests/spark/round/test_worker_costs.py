@@ -95,6 +95,7 @@ _SYSTEM_COLUMNS = (("__bucket", "INT"), ("__offset", "BIGINT"), ("__timestamp", 
 
 
 # D43
+@pytest.mark.long
 @pytest.mark.system
 @pytest.mark.slow
 def test_a_small_buffer_bounds_the_memory_of_a_large_reduction(storage: EmbeddedStorage, tmp_path: Path):

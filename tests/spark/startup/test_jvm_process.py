@@ -102,6 +102,7 @@ def test_no_jvm_stays_behind_when_it_has_just_been_started(
     ends_with_its_jvm(command, jvm, number, tmp_path / "messages")
 
 
+@pytest.mark.long
 @pytest.mark.system
 @pytest.mark.slow
 def test_a_command_that_succeeds_writes_lines_of_its_own_alone(
