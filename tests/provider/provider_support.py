@@ -16,6 +16,15 @@ from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
 from waiting import wait_until
 
+AWAY: Final = {
+    "lease_id": "x",
+    "attempt_token": 1,
+    "tables": ["db.t"],
+    "lease_duration_ms": 1000,
+    "fluss_conn_id": "away",
+}
+"""A lease at a server whose connection a test names."""
+
 
 class Server:
     """A tiering server as a process; can be stopped and started again on the same port and data."""

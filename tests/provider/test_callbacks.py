@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSen
 from airflow.sdk import DAG, task_group
 from airflow.sdk.bases.operator import BaseOperator
 from airflow.sdk.execution_time.xcom import XCom
+from provider_support import AWAY
 
 from airflow_provider_fluss import callbacks
 from airflow_provider_fluss.callbacks import release_lease_on_failure
@@ -202,16 +203,7 @@ def test_a_late_callback_of_a_dag_leaves_the_leases_of_a_run_that_was_cleared(
 def test_a_server_that_does_not_answer_costs_five_seconds_for_all_leases_and_no_error(monkeypatch, caplog):  # D69
     with socket.create_server(("127.0.0.1", 0)) as hung:  # accepts, and says nothing
         monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{hung.getsockname()[1]}?timeout=60")
-        leases = [
-            {
-                "lease_id": str(number),
-                "attempt_token": 1,
-                "tables": ["db.t"],
-                "lease_duration_ms": 1000,
-                "fluss_conn_id": "away",
-            }
-            for number in range(5)
-        ]
+        leases = [{**AWAY, "lease_id": str(number)} for number in range(5)]
         monkeypatch.setattr(callbacks, "_xcoms_of_run", lambda _: iter(leases))
         started = time.monotonic()
         with caplog.at_level(logging.WARNING, "airflow_provider_fluss.callbacks"):

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG, task_group
-from provider_support import is_shown_alone
+from provider_support import AWAY, is_shown_alone
 from structlog.testing import capture_logs
 
 from airflow_provider_fluss.operators.lease import (
@@ -343,15 +343,8 @@ def test_release_without_a_lease_succeeds_and_says_so(release, lease):
 
 def test_a_release_that_does_not_reach_the_server_fails_to_be_tried_again(monkeypatch, release):  # L13
     monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=1")
-    lease = {
-        "lease_id": "x",
-        "attempt_token": 1,
-        "tables": ["db.t"],
-        "lease_duration_ms": 1000,
-        "fluss_conn_id": "away",
-    }
     with pytest.raises(FlussTieringError):
-        release(lease)
+        release(AWAY)
 
 
 def test_a_server_without_leases_is_warned_of_and_neither_task_fails(new_table, acquire, release, monkeypatch):  # L15

@@ -10,7 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.sdk import DAG
 from airflow.sdk.bases.operator import BaseOperator
-from provider_support import Server
+from provider_support import AWAY, Server
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.operators.lease import (
@@ -111,15 +111,8 @@ def test_a_server_that_is_away_makes_no_run_red_whose_tasks_succeeded(
     away = {"conn_type": "fluss", "host": "127.0.0.1", "port": free_ports(1)[0], "extra": {"timeout": 0.3}}
     monkeypatch.setenv("AIRFLOW_CONN_AWAY", json.dumps(away))
     task_states.update(states)
-    lease = {
-        "lease_id": "x",
-        "attempt_token": 1,
-        "tables": ["db.t"],
-        "lease_duration_ms": 1000,
-        "fluss_conn_id": "away",
-    }
     with pytest.raises(error):
-        release(lease).execute(context("release", try_number=try_number, max_tries=2))
+        release(AWAY).execute(context("release", try_number=try_number, max_tries=2))
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from airflow.sdk import DAG, AssetAlias, TaskInstanceState
 from airflow.sdk.bases.operator import TriggerFailureReason
 from airflow.sdk.execution_time import supervisor, task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
+from provider_support import AWAY
 
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
@@ -252,16 +253,9 @@ def test_a_malformed_lease_is_not_asked_about(new_table, acquire, wait, wrong, d
 
 def test_an_unavailable_server_is_tolerated_for_a_bounded_time(monkeypatch, wait):
     monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=0.3")
-    lease = {
-        "lease_id": "x",
-        "attempt_token": 1,
-        "tables": ["db.t"],
-        "lease_duration_ms": 1000,
-        "fluss_conn_id": "away",
-    }
     started = time.monotonic()
     with pytest.raises(AirflowException, match="unavailable for") as failed:
-        wait(lease, unavailable_timeout=timedelta(seconds=1.5))
+        wait(AWAY, unavailable_timeout=timedelta(seconds=1.5))
     assert time.monotonic() - started > 1.5
     assert type(failed.value) is AirflowException
 
@@ -269,8 +263,9 @@ def test_an_unavailable_server_is_tolerated_for_a_bounded_time(monkeypatch, wait
 MODES = [{"deferrable": True}, {"mode": "poke"}, {"mode": "reschedule"}]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("lenient", ["soft_fail", "never_fail", None])
+@pytest.mark.parametrize(
+    ("mode", "lenient"), [*((mode, "soft_fail") for mode in MODES), (MODES[0], "never_fail"), (MODES[1], None)]
+)
 @pytest.mark.parametrize("failure", ["cancelled", "failed", "unreachable", "malformed"])
 def test_a_lenient_sensor_skips_after_each_failure_in_each_mode(  # D70
     client, new_table, acquire, driver, wait, context, monkeypatch, mode, lenient, failure

@@ -7,7 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from provider_support import Server
+from provider_support import AWAY, Server
 
 from airflow_provider_fluss.outcome import Judgement, Verdict
 from airflow_provider_fluss.submit_task import SubmitTask
@@ -28,20 +28,6 @@ async def fire(waiting: FlussTieringStatusTrigger) -> dict:
     return event.payload
 
 
-async def test_it_fires_once_all_tables_have_ended(new_table, acquire, driver):  # S25
-    first, second = new_table(), new_table()
-    lease = acquire(first, second)
-    waiting = asyncio.create_task(fire(trigger(lease)))
-    driver.tier(lease, first)
-    claim = driver.claim(lease, second)
-    await asyncio.sleep(0.5)
-    assert not waiting.done()
-    driver.finish(claim)
-    event = await asyncio.wait_for(waiting, WAIT_S)
-    assert event["verdict"] == "tiered"
-    assert [each["table"] for each in event["rounds"]] == [first, second]
-
-
 async def test_it_first_asks_one_interval_after_the_sensor(monkeypatch, new_table, acquire, driver):
     table = new_table()
     lease = acquire(table)
@@ -59,26 +45,6 @@ async def test_it_first_asks_one_interval_after_the_sensor(monkeypatch, new_tabl
     monkeypatch.setattr(asyncio, "sleep", note)
     await fire(FlussTieringStatusTrigger(lease, poll_interval=7, unavailable_timeout=30))
     assert said == ["slept 7 s", "asked"]
-
-
-async def test_it_fires_the_last_error_of_a_failed_round(new_table, acquire, driver):  # S10
-    table = new_table()
-    lease = acquire(table)
-    driver.fail_round(lease, table, "no space left on device")
-    event = await asyncio.wait_for(fire(trigger(lease)), WAIT_S)
-    assert event["verdict"] == "failed"
-    assert table in event["message"]
-    assert "no space left on device" in event["message"]
-
-
-async def test_it_fires_when_the_attempt_is_cancelled(client, new_table, acquire):
-    lease = acquire(new_table())
-    waiting = asyncio.create_task(fire(trigger(lease)))
-    await asyncio.sleep(0.3)
-    client.cancel_tiering(lease["lease_id"], lease["attempt_token"], "the run was stopped")
-    event = await asyncio.wait_for(waiting, WAIT_S)
-    assert event["verdict"] == "cancelled"
-    assert "the run was stopped" in event["message"]
 
 
 @pytest.mark.system
@@ -111,14 +77,7 @@ async def test_it_waits_through_a_restart_of_the_server(tmp_path, monkeypatch, c
 
 async def test_it_gives_up_on_a_server_that_stays_away(monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=0.3")
-    lease = {
-        "lease_id": "x",
-        "attempt_token": 1,
-        "tables": ["db.t"],
-        "lease_duration_ms": 1000,
-        "fluss_conn_id": "away",
-    }
-    event = await asyncio.wait_for(fire(trigger(lease, unavailable_timeout=1)), WAIT_S)
+    event = await asyncio.wait_for(fire(trigger(AWAY, unavailable_timeout=1)), WAIT_S)
     assert event["verdict"] == "unreachable"
 
 
@@ -223,15 +182,8 @@ async def test_it_ends_the_rounds_of_a_deferred_submit_task_that_a_person_marks(
 async def test_a_kill_is_bounded_in_time(monkeypatch, task_states):
     task_states["wait"] = "failed"
     monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=60")
-    lease = {
-        "lease_id": "x",
-        "attempt_token": 1,
-        "tables": ["db.t"],
-        "lease_duration_ms": 1000,
-        "fluss_conn_id": "away",
-    }
     started = time.monotonic()
     with pytest.raises(FlussTieringError) as error:
-        await killed(lease).on_kill()
+        await killed(AWAY).on_kill()
     assert error.value.code is ErrorCode.UNAVAILABLE
     assert time.monotonic() - started < 30
