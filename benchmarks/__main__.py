@@ -190,19 +190,14 @@ def _print_scaling(measured: list[scaling.Scaled]) -> None:
 
 def _print_stages(measured: list[Measured]) -> None:
     table = _table(
-        "What the stages cost, in seconds (workers': summed over tasks)",
+        "What the steps cost, in seconds",
         "plan",
         "read and write",
         "commit",
-        "worker: read",
-        "worker: decode",
-        "worker: reduce",
-        "worker: encode",
     )
     for each in measured:
-        cost, workers = each.result.cost, each.result.cost.workers
-        seconds = (cost.plan, cost.stage, cost.commit, workers.read, workers.decode, workers.reduce, workers.encode)
-        table.add_row(each.work, *(f"{value:.2f}" for value in seconds))
+        cost = each.result.cost
+        table.add_row(each.work, *(f"{value:.2f}" for value in (cost.plan, cost.stage, cost.commit)))
     console.print(table)
 
 

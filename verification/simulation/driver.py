@@ -18,7 +18,7 @@ from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Releaser, TableLease, open_lease
 from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.plan import Piece, PlanLimits, SnapshotPiece
-from fluss_tiering.spark.round.result import PieceResult, StageSeconds, TableResult
+from fluss_tiering.spark.round.result import PieceResult, TableResult
 from fluss_tiering.spark.round.round import RoundServices
 from fluss_tiering.spark.round.shared_stage import SharedStages
 from fluss_tiering.spark.round.stage import Job
@@ -140,7 +140,7 @@ class ModelSpark:
             )
         elif deleted:
             files.insert(0, self._write(location, FileRows(bucket, FileContent.EQUALITY_DELETES, keys=deleted)))
-        return PieceResult(number, len(rows), tuple(files), StageSeconds(), 0, keys=keys)
+        return PieceResult(number, len(rows), tuple(files), 0, keys=keys)
 
     def _write_deletes(self, job: DeleteJob, number: int, attempt: int) -> PieceResult:
         writer: Any = job.writer
@@ -151,7 +151,7 @@ class ModelSpark:
         else:
             self.counters["places with noted keys"] += 1
             files = self._deletes.of_place(writer, place, attempt)
-        return PieceResult(number, 0, tuple(files), StageSeconds(), 0)
+        return PieceResult(number, 0, tuple(files), 0)
 
     def _write(self, location: str, rows: FileRows) -> LakeFile:
         name = f"{location}-{rows.content}"

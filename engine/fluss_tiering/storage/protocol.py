@@ -291,11 +291,6 @@ class TableStorage(Protocol):
 class SplitReader(Protocol):
     """Reads the data that splits name, as Arrow batches; used on executors."""
 
-    @property
-    def decode_seconds(self) -> float:
-        """The time spent so far on turning stored bytes into rows, without the time for fetching the bytes."""
-        ...
-
     def read_log(
         self,
         table: TableInfo,

@@ -1,19 +1,23 @@
-"""What the readers of all storages share: waiting for a server, the time of decoding, and the texts of damage."""
+"""What the readers of all storages share: waiting for a server, the sizes of KV snapshots, and the texts of damage."""
 
 from __future__ import annotations
 
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
+from fluss_tiering.storage.protocol import SplitReader
 
 UNAVAILABLE_TIMEOUT_S: Final = 120.0
 _FIRST_PAUSE_S: Final = 0.2
 _MAX_PAUSE_S: Final = 5.0
+_MEASURED_AT_ONCE: Final = 8
 AWAY: Final = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 """The errors of a server that may come back."""
 OPENING_SCAN: Final = AWAY | {ErrorCode.TOO_MANY_SCANNERS}
@@ -61,40 +65,6 @@ class RetryBackoff:
             raise error
 
 
-class DecodeTimer:
-    """Adds up the time of the blocks that turn stored bytes into rows.
-
-    A mapped file is read in these blocks too.
-
-    Attributes:
-        seconds: The time spent so far.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Add the block's time."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds += time.perf_counter() - start
-
-
-class TimedDecoding:
-    """The base of split readers: it measures the time that their decoding takes."""
-
-    def __init__(self) -> None:
-        self._decoding = DecodeTimer()
-
-    @property
-    def decode_seconds(self) -> float:
-        """The time spent so far on turning stored bytes into rows; see `SplitReader`."""
-        return self._decoding.seconds
-
-
 @contextmanager
 def rewording_corrupt_data(reword: Callable[[str], str]) -> Iterator[None]:
     """Replace the message of a CORRUPT_DATA error that the block raises.
@@ -110,3 +80,27 @@ def rewording_corrupt_data(reword: Callable[[str], str]) -> Iterator[None]:
         if error.code is not ErrorCode.CORRUPT_DATA:
             raise
         raise FlussTieringError(error.code, reword(error.message)) from error
+
+
+def measured(
+    open_reader: Callable[[], SplitReader], table: TableInfo, snapshots: Mapping[TableBucket, KvSnapshot]
+) -> dict[TableBucket, KvSnapshot]:
+    """Return KV snapshots, each with its size and with the keys at which it may be split.
+
+    The server does not know them of the snapshots of a Fluss cluster.
+
+    Args:
+        open_reader: Opens a reader. It is called only if a snapshot has to be measured.
+        table: The table of the snapshots.
+        snapshots: The snapshots by bucket.
+
+    Raises:
+        FlussTieringError: KV_SNAPSHOT_NOT_EXIST if a snapshot is gone; CORRUPT_DATA if it cannot be decoded; STORAGE
+            if its files cannot be read; UNAVAILABLE if the cluster cannot be reached.
+    """
+    if all(snapshot.row_count >= 0 for snapshot in snapshots.values()):
+        return dict(snapshots)
+    reader = open_reader()
+    with ThreadPoolExecutor(_MEASURED_AT_ONCE, thread_name_prefix="fluss-tiering-measure") as threads:
+        sized = threads.map(lambda snapshot: reader.measure_kv_snapshot(table, snapshot), snapshots.values())
+        return dict(zip(snapshots, sized, strict=True))

@@ -15,7 +15,7 @@ from fluss_tiering.formats.log.decoding import decode_log_batch
 from fluss_tiering.formats.schema import Projection, arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
-from fluss_tiering.storage.reading import RetryBackoff, TimedDecoding, rewording_corrupt_data
+from fluss_tiering.storage.reading import RetryBackoff, rewording_corrupt_data
 
 
 class SplitStreams(Protocol):
@@ -32,11 +32,10 @@ class SplitStreams(Protocol):
         ...
 
 
-class RemoteSplitReader(TimedDecoding):
+class RemoteSplitReader:
     """A `SplitReader` over the server's streams. A stream that breaks is opened again after what has arrived."""
 
     def __init__(self, streams: SplitStreams) -> None:
-        super().__init__()
         self._streams = streams
 
     def read_log(
@@ -57,7 +56,7 @@ class RemoteSplitReader(TimedDecoding):
         while expected < end_offset:
             try:
                 for raw in _whole_batches(bucket, self._streams.fetch_log(bucket, expected, end_offset)):
-                    with _naming_bucket(bucket), self._decoding():
+                    with _naming_bucket(bucket):
                         batch = decode_log_batch(memoryview(raw), 0, schema, included=wanted.included)
                     rows = batch.slice(expected, end_offset)
                     rows = replace(rows, records=wanted.arrange(rows.records))
@@ -83,7 +82,7 @@ class RemoteSplitReader(TimedDecoding):
                 for message in self._streams.fetch_kv_snapshot(bucket, snapshot.snapshot_id, from_key, to_key):
                     with pa.ipc.open_stream(message) as entries:
                         for batch in entries:
-                            with _naming_bucket(bucket), self._decoding():
+                            with _naming_bucket(bucket):
                                 rows = decode_values(batch.column("value"), table.descriptor.columns, table.schema_id)
                             if batch.num_rows:
                                 # This is the least key after the last one.

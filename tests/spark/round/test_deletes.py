@@ -16,11 +16,10 @@ from fluss_tiering.lake.object_store import ExpiredCredentialsError
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, LakePlace, LiveDataFile, NotedPlace
 from fluss_tiering.model.table import KvSnapshot, TableBucket
 from fluss_tiering.spark.round import deletes as deletes_module
-from fluss_tiering.spark.round import pieces as pieces_module
 from fluss_tiering.spark.round.deletes import DeleteJob, PlannedDeletes, with_deletes
 from fluss_tiering.spark.round.pieces import PieceWork
 from fluss_tiering.spark.round.plan import LogPiece, Piece, PlanLimits, RoundPlan, SnapshotPiece
-from fluss_tiering.spark.round.result import PieceResult, StageSeconds
+from fluss_tiering.spark.round.result import PieceResult
 
 TABLE = table_info(7)
 MON, TUE = ("mon",), ("tue",)
@@ -46,8 +45,7 @@ def lake_file(location: str) -> LakeFile:
 
 
 def result(number: int, location: str, **known: Any) -> PieceResult:
-    seconds = StageSeconds(1, 2, 3, 4)
-    return PieceResult(number, 10, (lake_file(location),), seconds, **{"peak_bytes": 100, **known})
+    return PieceResult(number, 10, (lake_file(location),), **{"peak_bytes": 100, **known})
 
 
 @dataclass
@@ -165,23 +163,19 @@ def test_a_result_that_is_missing_is_an_error():
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes two files for each place, and takes 3 seconds for it, unless its credentials have ended."""
+    """Writes two files for each place, unless its credentials have ended."""
 
-    clock: Any
     expired: str | None = None
 
     def write_deletes(self, place: NotedPlace, attempt: int) -> list[LakeFile]:
         if place.location == self.expired:
             raise ExpiredCredentialsError("they expired at noon")
-        self.clock.now += 3
         return [lake_file(f"{place.location}-{attempt}-{number}") for number in range(2)]
 
 
-def job(monkeypatch: pytest.MonkeyPatch, expired: str | None = None) -> DeleteJob:
-    clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(pieces_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+def job(expired: str | None = None) -> DeleteJob:
     places = [NotedPlace(number, f"place-{number}", (), (), ()) for number in range(3)]
-    return DeleteJob(TABLE, cast("Any", Writer(clock, expired)), places, 2)
+    return DeleteJob(TABLE, cast("Any", Writer(expired)), places, 2)
 
 
 @pytest.mark.parametrize("attempt", [0, 17])
@@ -189,18 +183,18 @@ def test_a_task_writes_the_deletes_of_the_places_that_it_was_given(monkeypatch, 
     task = SimpleNamespace(taskAttemptId=lambda: attempt)
     # Outside of Spark there is the attempt 0.
     monkeypatch.setattr(deletes_module, "TaskContext", SimpleNamespace(get=lambda: task if attempt else None))
-    first, second = job(monkeypatch)([2, 0])
+    first, second = job()([2, 0])
     for number, found in ((2, first), (0, second)):
         assert found.piece == number
         assert [file.location for file in found.files] == [f"place-{number}-{attempt}-{each}" for each in range(2)]
         assert isinstance(found.files, tuple)
-        assert (found.rows, found.seconds) == (0, StageSeconds(encode=3.0)), "rows are counted where they are read"
+        assert found.rows == 0, "rows are counted where they are read"
         assert found.peak_bytes > 1 << 20
         assert (found.expired, found.keys) == (None, None)
 
 
-def test_a_task_whose_credentials_end_tells_which_places_are_left(monkeypatch):
-    results = list(job(monkeypatch, expired="place-1")(range(3)))
+def test_a_task_whose_credentials_end_tells_which_places_are_left():
+    results = list(job(expired="place-1")(range(3)))
     assert [(each.piece, each.expired) for each in results] == [
         (0, None),
         (1, "they expired at noon"),
@@ -211,19 +205,14 @@ def test_a_task_whose_credentials_end_tells_which_places_are_left(monkeypatch):
 def test_deletes_count_as_what_the_last_piece_of_their_place_wrote():
     pieces = [result(0, "a", peak_bytes=100), result(1, "b", peak_bytes=900), result(2, "c")]
     wrote = {
-        1: PieceResult(0, 0, (lake_file("deletes of b"),), StageSeconds(0.5, 0.25, 0, 8), 500),
-        0: PieceResult(1, 0, (lake_file("deletes of a"), lake_file("more")), StageSeconds(), 500),
+        1: PieceResult(0, 0, (lake_file("deletes of b"),), 500),
+        0: PieceResult(1, 0, (lake_file("deletes of a"), lake_file("more")), 500),
     }
     joined = with_deletes(pieces, wrote)
     assert [[file.location for file in each.files] for each in joined] == [
         ["a", "deletes of a", "more"],
         ["b", "deletes of b"],
         ["c"],
-    ]
-    assert [each.seconds for each in joined] == [
-        StageSeconds(1, 2, 3, 4),
-        StageSeconds(1.5, 2.25, 3, 12),
-        StageSeconds(1, 2, 3, 4),
     ]
     assert [each.peak_bytes for each in joined] == [500, 900, 100]
     assert [(each.piece, each.rows) for each in joined] == [(0, 10), (1, 10), (2, 10)]

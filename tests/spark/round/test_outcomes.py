@@ -16,7 +16,7 @@ from fluss_tiering.spark import application
 from fluss_tiering.spark.command_line import options_of
 from fluss_tiering.spark.maintenance_options import MaintainOptions
 from fluss_tiering.spark.options import OPTIONS, TierOptions, parse_arguments
-from fluss_tiering.spark.round.result import PieceResult, StageSeconds, total_stats
+from fluss_tiering.spark.round.result import PieceResult, total_stats
 from fluss_tiering.spark.submit import application_arguments
 
 
@@ -121,8 +121,8 @@ def test_a_puffin_file_counts_once_however_many_vectors_it_has():
         for at in (4, 34)
     ]
     pieces = [
-        PieceResult(0, 10, (data, *vectors), StageSeconds(), 0),
-        PieceResult(1, 3, (LakeFile(FileContent.DATA, 1, "file:/more", 9, FileMetrics(3)),), StageSeconds(), 0),
+        PieceResult(0, 10, (data, *vectors), 0),
+        PieceResult(1, 3, (LakeFile(FileContent.DATA, 1, "file:/more", 9, FileMetrics(3)),), 0),
     ]
     size = LakeTableSize(1000, 8)
     expected = TieringStats(13, 500 + 70 + 9, 3, 77, partitions=("mon", "tue"))

@@ -13,8 +13,8 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.spark.round import stage as module
 from fluss_tiering.spark.round.lost_log import LostLog, lost_error
-from fluss_tiering.spark.round.measure import measured
 from fluss_tiering.spark.round.stage import Parallelism
+from fluss_tiering.storage.reading import measured
 
 
 def test_a_session_on_one_machine_waits_for_nobody(spark):

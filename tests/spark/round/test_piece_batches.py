@@ -38,8 +38,6 @@ def changes(offset: int, *given: tuple[int, ChangeType]) -> LogBatch:
 class Reader:
     """A reader of a log and of a snapshot with these batches, which keeps what it was asked for."""
 
-    decode_seconds = 0.0
-
     def __init__(self, log: Sequence[LogBatch] = (), snapshot: Sequence[pa.RecordBatch] = ()) -> None:
         self._log = log
         self._snapshot = snapshot

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -194,51 +193,3 @@ def test_the_unit_of_the_peak_memory_is_that_of_the_platform(monkeypatch, platfo
     monkeypatch.setattr(pieces, "sys", SimpleNamespace(platform=platform))
     monkeypatch.setattr(pieces, "resource", SimpleNamespace(RUSAGE_SELF="self", getrusage={"self": used}.get))
     assert pieces.peak_bytes() == expected
-
-
-class Ticking:
-    """A clock that tests move."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-class SlowReader:
-    """Takes 3 s to read each item and 2 s more to decode it, and 1 s to find that there is no other."""
-
-    def __init__(self, ticking: Ticking) -> None:
-        self._ticking = ticking
-        self.decode_seconds = 7.0
-
-    def items(self, count: int) -> Iterator[int]:
-        for number in range(count):
-            self._ticking.now += 5
-            self.decode_seconds += 2
-            yield number
-        self._ticking.now += 1
-
-
-def test_no_stage_includes_another(monkeypatch):
-    ticking = Ticking()
-    monkeypatch.setattr(pieces, "time", ticking)
-    reader = SlowReader(ticking)
-    watch = pieces.Stopwatch()
-
-    def reduced(items: Iterator[int]) -> Iterator[int]:
-        for item in items:
-            ticking.now += 10
-            yield item
-
-    for _ in watch.within("reduce", reduced(watch.read(cast("Any", reader), reader.items(2)))):
-        with watch("encode"):
-            ticking.now += 100
-    with suppress(FlussTieringError), watch("encode"):
-        ticking.now += 1000
-        raise FlussTieringError(ErrorCode.STORAGE, "disk full")
-
-    seconds = watch.seconds()
-    assert (seconds.read, seconds.decode, seconds.reduce, seconds.encode) == (7, 4, 20, 1200)
-    assert ticking.now - 100 == 7 + 4 + 20 + 1200

@@ -81,7 +81,6 @@ def test_the_deletes_of_a_place_with_several_pieces_are_written_after_them(appli
     assert written.bucket == place.bucket
     # What the second stage wrote counts as what the place's last piece wrote.
     assert result.stats.files == len(application.lake.tables[str(table.path)][-1].files)
-    assert result.cost.workers.encode == pytest.approx(sum(each.seconds.encode for each in application.written))
     assert application.rows(table) == sorted((named(range(20), "first") | {1: "version 3"}).items())
 
 

@@ -19,7 +19,7 @@ from fluss_tiering.spark.round import shared_stage
 from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.pieces import PieceWork, StageJob
 from fluss_tiering.spark.round.plan import LogPiece
-from fluss_tiering.spark.round.result import PieceResult, StageSeconds
+from fluss_tiering.spark.round.result import PieceResult
 from fluss_tiering.spark.round.shared_stage import SharedStages, run_together
 from fluss_tiering.spark.round.stage import Job
 from waiting import wait_until
@@ -35,7 +35,7 @@ def job_of(table_id: int, size: float = 100.0) -> StageJob:
 
 
 def results_of(job: Job) -> list[PieceResult]:
-    return [PieceResult(number, job.table.table_id, (), StageSeconds(), 0) for number in range(len(job.work))]
+    return [PieceResult(number, job.table.table_id, (), 0) for number in range(len(job.work))]
 
 
 class Jobs:

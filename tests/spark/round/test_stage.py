@@ -20,7 +20,7 @@ from fluss_tiering.spark.round.deletes import DeleteJob
 from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.pieces import PieceWork, StageJob
 from fluss_tiering.spark.round.plan import LogPiece
-from fluss_tiering.spark.round.result import PieceResult, StageSeconds
+from fluss_tiering.spark.round.result import PieceResult
 from fluss_tiering.spark.round.stage import Job, cancel_stage, run_stage
 
 TABLE = table_info(7)
@@ -92,7 +92,7 @@ def did(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[Any]]]:
         seen.append((job, [job.work[number] for number in numbers]))
         for number, work in enumerate(seen[-1][1]):
             rows = work.piece.bucket.bucket if isinstance(work, PieceWork) else work.bucket
-            yield PieceResult(number, rows, (), StageSeconds(), 0, "expired" if rows == 4 else None)
+            yield PieceResult(number, rows, (), 0, "expired" if rows == 4 else None)
 
     monkeypatch.setattr(StageJob, "__call__", do)
     monkeypatch.setattr(DeleteJob, "__call__", do)
@@ -140,7 +140,7 @@ def test_a_stage_is_found_by_its_group_and_shares_the_cores_with_other_tables(di
 
 @pytest.mark.parametrize("found", [[0, 1, 1, 2], [0, 2], [], [0, 1, 2, 3]], ids=str)
 def test_results_that_are_not_those_of_the_pieces_fail_the_round(found: list[int]):
-    answers = [PieceResult(each, 0, (), StageSeconds(), 0) for each in found]
+    answers = [PieceResult(each, 0, (), 0) for each in found]
     with pytest.raises(FlussTieringError) as raised:
         run(Context(answers=answers), stage_job(3, 1))
     assert raised.value.code is ErrorCode.UNKNOWN

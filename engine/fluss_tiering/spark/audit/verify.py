@@ -47,11 +47,11 @@ from fluss_tiering.spark.audit.layouts import require_whole_logs, with_buckets, 
 from fluss_tiering.spark.audit.report import TableAudit
 from fluss_tiering.spark.audit.source_rows import SourceRows, schema_of
 from fluss_tiering.spark.round.commit import missing_lake_table
-from fluss_tiering.spark.round.measure import measured
 from fluss_tiering.spark.round.plan import PlanLimits, RoundPlan, SnapshotPiece, plan_round
 from fluss_tiering.spark.round.stage import failure_of
 from fluss_tiering.spark.round.waves import tasks_of
 from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open_split_reader
+from fluss_tiering.storage.reading import measured
 
 
 def verify_table(

@@ -31,7 +31,7 @@ from fluss_tiering.lake.protocol import (
 )
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.round.keepalive import RoundGuard
-from fluss_tiering.spark.round.pieces import PieceWork, Stopwatch, peak_bytes, until_expired
+from fluss_tiering.spark.round.pieces import PieceWork, peak_bytes, until_expired
 from fluss_tiering.spark.round.plan import LogPiece, Piece, PlanLimits, RoundPlan
 from fluss_tiering.spark.round.result import PieceResult
 
@@ -61,13 +61,12 @@ class DeleteJob:
         attempt = context.taskAttemptId() if context else 0
 
         def do(number: int) -> PieceResult:
-            watch, place = Stopwatch(), self.work[number]
-            with watch("encode"):
-                if isinstance(place, RebasedPlace):
-                    files = self.writer.rebase_deletes(place, attempt)
-                else:
-                    files = self.writer.write_deletes(place, attempt)
-            return PieceResult(number, 0, tuple(files), watch.seconds(), peak_bytes())
+            place = self.work[number]
+            if isinstance(place, RebasedPlace):
+                files = self.writer.rebase_deletes(place, attempt)
+            else:
+                files = self.writer.write_deletes(place, attempt)
+            return PieceResult(number, 0, tuple(files), peak_bytes())
 
         return until_expired(numbers, do)
 
@@ -220,7 +219,6 @@ def with_deletes(
         joined[number] = replace(
             piece,
             files=(*piece.files, *wrote.files),
-            seconds=piece.seconds + wrote.seconds,
             peak_bytes=max(piece.peak_bytes, wrote.peak_bytes),
         )
     return joined

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import resource
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from pyspark import TaskContext
@@ -24,7 +22,7 @@ from fluss_tiering.lake.protocol import LakeFileWriter, LakePlace, LiveDataFile,
 from fluss_tiering.model.table import StorageDescription, TableInfo
 from fluss_tiering.spark.round.plan import LogPiece, Piece, SnapshotPiece
 from fluss_tiering.spark.round.reduce import DEFAULT_BUFFER_BYTES, Reducer
-from fluss_tiering.spark.round.result import PieceResult, StageSeconds
+from fluss_tiering.spark.round.result import PieceResult
 from fluss_tiering.storage.open import open_split_reader
 from fluss_tiering.storage.protocol import SplitReader
 
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 
 _FROM_SNAPSHOT: Final = -1
 """The values of `__offset` and `__timestamp` for rows of a KV snapshot, as in Fluss's `TieringSplitReader`."""
-
-ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +94,18 @@ class StageJob:
         where = bucket, work.location, attempt, partition_values
         noting = self.writer.open_noting_piece(*where) if work.notes_keys else None
         writer = noting or self.writer.open_piece(*where, work.live)
-        watch = Stopwatch()
         try:
             if isinstance(piece, SnapshotPiece):
-                rows = _copy_snapshot(self.table, piece, reader, writer, watch)
+                rows = _copy_snapshot(self.table, piece, reader, writer)
             elif self.table.has_primary_key:
-                rows = _reduce_log(Reducer(self.table, self.buffer_bytes), piece, reader, writer, watch)
+                rows = _reduce_log(Reducer(self.table, self.buffer_bytes), piece, reader, writer)
             else:
-                rows = _copy_log(self.table, piece, reader, writer, watch)
-            with watch("encode"):
-                files = tuple(writer.close())
+                rows = _copy_log(self.table, piece, reader, writer)
+            files = tuple(writer.close())
         except BaseException:
             writer.abort()
             raise
-        return PieceResult(
-            number, rows, files, watch.seconds(), peak_bytes(), keys=None if noting is None else noting.keys()
-        )
+        return PieceResult(number, rows, files, peak_bytes(), keys=None if noting is None else noting.keys())
 
 
 def until_expired(numbers: Iterable[int], do: Callable[[int], PieceResult]) -> Iterator[PieceResult]:
@@ -132,37 +124,33 @@ def until_expired(numbers: Iterable[int], do: Callable[[int], PieceResult]) -> I
                 # It is no failure of the task: Spark would repeat it with the same credentials.
                 expired = error.message
         if expired is not None:
-            result = PieceResult(number, 0, (), StageSeconds(), peak_bytes(), expired)
+            result = PieceResult(number, 0, (), peak_bytes(), expired)
         yield result
 
 
-def _copy_snapshot(
-    table: TableInfo, piece: SnapshotPiece, reader: SplitReader, writer: PieceWriter, watch: Stopwatch
-) -> int:
+def _copy_snapshot(table: TableInfo, piece: SnapshotPiece, reader: SplitReader, writer: PieceWriter) -> int:
     rows = 0
-    for batch in watch.read(reader, reader.read_kv_snapshot(table, piece.snapshot, piece.from_key, piece.to_key)):
-        with watch("encode"):
-            if piece.deletes:
-                writer.delete(batch.select(list(table.descriptor.primary_key)))
-            stamp = np.full(batch.num_rows, _FROM_SNAPSHOT, np.int64)
-            writer.write(batch, stamp, stamp)
+    for batch in reader.read_kv_snapshot(table, piece.snapshot, piece.from_key, piece.to_key):
+        if piece.deletes:
+            writer.delete(batch.select(list(table.descriptor.primary_key)))
+        stamp = np.full(batch.num_rows, _FROM_SNAPSHOT, np.int64)
+        writer.write(batch, stamp, stamp)
         rows += batch.num_rows
     return rows
 
 
-def _copy_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: PieceWriter, watch: Stopwatch) -> int:
+def _copy_log(table: TableInfo, piece: LogPiece, reader: SplitReader, writer: PieceWriter) -> int:
     rows = 0
-    for batch in watch.read(reader, reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset)):
+    for batch in reader.read_log(table, piece.bucket, piece.start_offset, piece.end_offset):
         count = batch.records.num_rows
-        with watch("encode"):
-            offsets = np.arange(batch.base_offset, batch.base_offset + count)
-            timestamps = np.full(count, batch.commit_timestamp, np.int64)
-            writer.write(batch.records, offsets, timestamps)
+        offsets = np.arange(batch.base_offset, batch.base_offset + count)
+        timestamps = np.full(count, batch.commit_timestamp, np.int64)
+        writer.write(batch.records, offsets, timestamps)
         rows += count
     return rows
 
 
-def _reduce_log(reducer: Reducer, piece: LogPiece, reader: SplitReader, writer: PieceWriter, watch: Stopwatch) -> int:
+def _reduce_log(reducer: Reducer, piece: LogPiece, reader: SplitReader, writer: PieceWriter) -> int:
     """Write the last change of each key: an equality delete for every changed key, and a row if the key still exists.
 
     Equality deletes do not apply to rows of their own commit, so a key must occur only once in a piece.
@@ -176,13 +164,12 @@ def _reduce_log(reducer: Reducer, piece: LogPiece, reader: SplitReader, writer: 
             rows += 0 if kinds is None else int(np.count_nonzero(kinds != ChangeType.UPDATE_BEFORE))
             yield batch
 
-    for changes in watch.within("reduce", reducer.reduced(watch.read(reader, counted()))):
-        with watch("encode"):
-            if piece.deletes:
-                writer.delete(changes.records.select(list(table.descriptor.primary_key)))
-            lives = changes.lives
-            live = changes if lives.all() else changes.take(np.flatnonzero(lives))
-            writer.write(live.records, live.offsets, live.timestamps)
+    for changes in reducer.reduced(counted()):
+        if piece.deletes:
+            writer.delete(changes.records.select(list(table.descriptor.primary_key)))
+        lives = changes.lives
+        live = changes if lives.all() else changes.take(np.flatnonzero(lives))
+        writer.write(live.records, live.offsets, live.timestamps)
     return rows
 
 
@@ -190,48 +177,3 @@ def peak_bytes() -> int:
     """Return the largest resident memory of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-class Stopwatch:
-    """Adds up the seconds that each stage takes."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        """Count the time of the `with` block as time of the stage."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._add(stage, time.perf_counter() - start)
-
-    def read(self, reader: SplitReader, items: Iterator[ItemT]) -> Iterator[ItemT]:
-        """Yield the items, and count the time that the reader takes for them as reading and decoding."""
-        while True:
-            decoded, start = reader.decode_seconds, time.perf_counter()
-            item = next(items, None)
-            decoding = reader.decode_seconds - decoded
-            self._add("decode", decoding)
-            self._add("read", time.perf_counter() - start - decoding)
-            if item is None:
-                return
-            yield item
-
-    def within(self, stage: str, items: Iterator[ItemT]) -> Iterator[ItemT]:
-        """Yield the items, and count the time that they take as time of the stage, but for what is counted already."""
-        while True:
-            counted, start = sum(self._seconds.values()), time.perf_counter()
-            item = next(items, None)
-            self._add(stage, time.perf_counter() - start - (sum(self._seconds.values()) - counted))
-            if item is None:
-                return
-            yield item
-
-    def _add(self, stage: str, seconds: float) -> None:
-        self._seconds[stage] = self._seconds.get(stage, 0.0) + seconds
-
-    def seconds(self) -> StageSeconds:
-        """Return the seconds of each stage."""
-        return StageSeconds(**self._seconds)

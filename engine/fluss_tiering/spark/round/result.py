@@ -15,21 +15,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class StageSeconds:
-    """The seconds that workers spent in each stage, summed over all tasks. No stage includes another."""
-
-    read: float = 0.0
-    decode: float = 0.0
-    reduce: float = 0.0
-    encode: float = 0.0
-
-    def __add__(self, other: StageSeconds) -> StageSeconds:
-        return StageSeconds(
-            self.read + other.read, self.decode + other.decode, self.reduce + other.reduce, self.encode + other.encode
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class PieceResult:
     """What the successful attempt of a task wrote for one piece.
 
@@ -37,7 +22,6 @@ class PieceResult:
         piece: The number of the piece.
         rows: How many rows were read. An update counts as one row.
         files: The files that were written.
-        seconds: The seconds that the worker spent in each stage.
         peak_bytes: The worker's largest resident memory so far.
         expired: What was said when the credentials for the lake's store ended before the piece was written. It has no
             files then, and has to be done again. None if the piece is written.
@@ -47,7 +31,6 @@ class PieceResult:
     piece: int
     rows: int
     files: tuple[LakeFile, ...]
-    seconds: StageSeconds
     peak_bytes: int
     expired: str | None = None
     keys: PieceKeys | None = None
@@ -61,14 +44,12 @@ class RoundCost:
         plan: The elapsed seconds of planning.
         stage: The elapsed seconds of the Spark stages.
         commit: The elapsed seconds of the commit.
-        workers: The workers' own seconds.
         peak_worker_bytes: The largest resident memory of a worker.
     """
 
     plan: float = 0.0
     stage: float = 0.0
     commit: float = 0.0
-    workers: StageSeconds = field(default_factory=StageSeconds)
     peak_worker_bytes: int = 0
 
 

@@ -30,17 +30,17 @@ from fluss_tiering.spark.round.deletes import DeleteJob, PlannedDeletes, with_de
 from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.lease import TableLease
 from fluss_tiering.spark.round.lost_log import lost_logs
-from fluss_tiering.spark.round.measure import measured
 from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.plan import Piece, PlanLimits, RoundPlan, plan_round
 from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.reduce import DEFAULT_BUFFER_BYTES
 from fluss_tiering.spark.round.renewal import JobT, write_all
-from fluss_tiering.spark.round.result import PieceResult, RoundCost, RoundOutcome, StageSeconds, total_stats
+from fluss_tiering.spark.round.result import PieceResult, RoundCost, RoundOutcome, total_stats
 from fluss_tiering.spark.round.stage import Job, cancel_stage, run_stage
 from fluss_tiering.spark.round.waves import after, tasks_of, time_limit_s, waves
 from fluss_tiering.spark.runtime import SYSTEM, Runtime
 from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open_split_reader
+from fluss_tiering.storage.reading import measured
 
 logger = logging.getLogger(__name__)
 _MOST_CONFLICTS: Final = 2
@@ -175,7 +175,6 @@ def _run_once(services: RoundServices, table: TableInfo, lease: TableLease, guar
         plan=planned - began,
         stage=stage_ended - planned,
         commit=now() - stage_ended,
-        workers=sum((piece.seconds for piece in pieces), StageSeconds()),
         peak_worker_bytes=max((piece.peak_bytes for piece in pieces), default=0),
     )
     changed = {

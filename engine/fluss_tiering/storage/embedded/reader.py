@@ -17,16 +17,14 @@ from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.embedded.layout import log_folder, partition_folder, table_folder
 from fluss_tiering.storage.embedded.segment_reader import stored_batches
 from fluss_tiering.storage.files import corrupt
-from fluss_tiering.storage.reading import TimedDecoding
 
 _CHUNK_BYTES: Final = 8 << 20
 
 
-class EmbeddedSplitReader(TimedDecoding):
+class EmbeddedSplitReader:
     """A `SplitReader` over a data folder. It holds no file open between reads."""
 
     def __init__(self, data_dir: Path) -> None:
-        super().__init__()
         self._data_dir = data_dir
 
     def read_log(
@@ -44,9 +42,8 @@ class EmbeddedSplitReader(TimedDecoding):
         logs = log_folder(partition_folder(folder, bucket.partition_id), bucket.bucket)
         with reporting_dropped(table, folder, bucket):
             for stored in stored_batches(logs, start_offset, end_offset):
-                with self._decoding():
-                    batch = stored.decode(schema, wanted.included).slice(start_offset, end_offset)
-                    arranged = replace(batch, records=wanted.arrange(batch.records))
+                batch = stored.decode(schema, wanted.included).slice(start_offset, end_offset)
+                arranged = replace(batch, records=wanted.arrange(batch.records))
                 yield arranged
 
     def read_kv_snapshot(
@@ -60,8 +57,7 @@ class EmbeddedSplitReader(TimedDecoding):
         folder = self._data_dir / snapshot.path
         for entries in read_checkpoint(folder, from_key, to_key, _CHUNK_BYTES):
             try:
-                with self._decoding():
-                    rows = decode_values(entries.column("value"), table.descriptor.columns, table.schema_id)
+                rows = decode_values(entries.column("value"), table.descriptor.columns, table.schema_id)
             except FlussTieringError as error:
                 remedy = "take a new KV snapshot and let the round start again"
                 raise corrupt(folder, f"has an entry that cannot be read ({error.message})", "rows", remedy) from error

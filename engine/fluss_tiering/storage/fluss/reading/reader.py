@@ -18,14 +18,14 @@ from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.table_formats import value_layout
-from fluss_tiering.storage.reading import UNAVAILABLE_TIMEOUT_S, TimedDecoding
+from fluss_tiering.storage.reading import UNAVAILABLE_TIMEOUT_S
 
 _CHUNK_BYTES = 8 << 20
 _DAMAGED: Final = frozenset({ErrorCode.CORRUPT_DATA, ErrorCode.UNSUPPORTED_VERSION})
 """The errors of what cannot be read. Without a checksum, a damaged magic is one of a newer version."""
 
 
-class FlussSplitReader(TimedDecoding):
+class FlussSplitReader:
     """A `SplitReader` over a cluster.
 
     Leaders send only the columns that are wanted. A batch that a leader has cut to them has no valid checksum; if it
@@ -44,7 +44,6 @@ class FlussSplitReader(TimedDecoding):
         *,
         unavailable_timeout_s: float = UNAVAILABLE_TIMEOUT_S,
     ) -> None:
-        super().__init__()
         self._client = client
         self._files = files or RemoteFiles()
         self._unavailable_timeout_s = unavailable_timeout_s
@@ -84,7 +83,7 @@ class FlussSplitReader(TimedDecoding):
                 headers = list(run)
                 decoded = _decode(chunk, headers, schemas, schema_id)
                 for _, header in headers:
-                    with naming_source(chunk.source, chunk.start), self._decoding():
+                    with naming_source(chunk.source, chunk.start):
                         rows = next(decoded).slice(wanted.start_offset, wanted.end_offset)
                     yield replace(rows, records=schemas.to_present(rows.records, schema_id)), header.next_offset
 
@@ -102,8 +101,7 @@ class FlussSplitReader(TimedDecoding):
         files = KvSnapshotReader(self._client, self._files, table.path, snapshot)
         for entries in files.entries(from_key, to_key, _CHUNK_BYTES):
             try:
-                with self._decoding():
-                    rows = decode_stored(entries.column("value"), schemas, layout)
+                rows = decode_stored(entries.column("value"), schemas, layout)
             except FlussTieringError as error:
                 raise files.corrupt(error) if error.code is ErrorCode.CORRUPT_DATA else error from error
             yield rows
