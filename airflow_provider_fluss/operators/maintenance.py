@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.operators.arguments import duration_ms, table_paths, whole_number, why_not_tiered
-from airflow_provider_fluss.operators.engine_submit import DEFAULT_SPARK_CONN_ID, EngineSubmitOperator, Resumed, Submit
+from airflow_provider_fluss.operators.engine_submit import EngineSubmitOperator, Resumed, Submit
 from airflow_provider_fluss.operators.spark_submit import logged_error
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import FlussTieringError
@@ -46,15 +46,24 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
     Args:
         tables: The `database.table` of each table. (templated)
         fluss_conn_id: The connection of the tiering server. (templated)
-        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
+        name: The name of the Spark application; None for `fluss-` and the command. (templated)
+        kwargs: `conn_id`, which is the Spark connection, `submit`, which is another `Way` to submit, or other arguments
+            of `SparkSubmitOperator`.
     """
 
     template_fields: Sequence[str] = (*EngineSubmitOperator.template_fields, "tables", "fluss_conn_id")
+    command: ClassVar[str]
+    """The command in the name of the Spark application."""
 
     def __init__(
-        self, *, tables: Sequence[str], fluss_conn_id: str = FlussHook.default_conn_name, **kwargs: Any
+        self,
+        *,
+        tables: Sequence[str],
+        fluss_conn_id: str = FlussHook.default_conn_name,
+        name: str | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(name=name or f"fluss-{self.command}", **kwargs)
         self.tables: Sequence[str] | None = tables
         self.fluss_conn_id = fluss_conn_id
 
@@ -146,12 +155,11 @@ class FlussMaintainOperator(FlussMaintenanceOperator):
         min_input_files: The smallest number of small files in a bucket that is worth rewriting. (templated)
         delete_files: The number of delete files that must apply to a data file, so that it is rewritten at any size.
             (templated)
-        fluss_conn_id: The connection of the tiering server. (templated)
-        conn_id: The Spark connection. (templated)
-        name: The name of the Spark application. (templated)
-        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
+        kwargs: `fluss_conn_id`, the connection of the tiering server; `conn_id`, the Spark connection;
+            `submit`, another `Way` to submit; other arguments of `SparkSubmitOperator`.
     """
 
+    command = "maintain"
     template_fields: Sequence[str] = (
         *FlussMaintenanceOperator.template_fields,
         "max_bytes",
@@ -169,12 +177,9 @@ class FlussMaintainOperator(FlussMaintenanceOperator):
         cores: int | str = DEFAULT_CORES,
         min_input_files: int | str = DEFAULT_MIN_INPUT_FILES,
         delete_files: int | str = DEFAULT_MANY_DELETE_FILES,
-        fluss_conn_id: str = FlussHook.default_conn_name,
-        conn_id: str = DEFAULT_SPARK_CONN_ID,
-        name: str = "fluss-maintain",
         **kwargs: Any,
     ) -> None:
-        super().__init__(tables=(), fluss_conn_id=fluss_conn_id, conn_id=conn_id, name=name, **kwargs)
+        super().__init__(tables=(), **kwargs)
         self.tables = tables
         self.all_tables = all_tables
         self.max_bytes = max_bytes
@@ -209,12 +214,11 @@ class FlussCompactOperator(FlussMaintenanceOperator):
         min_input_files: The smallest number of small files in a bucket that is worth rewriting. (templated)
         delete_files: The number of delete files that must apply to a data file, so that it is rewritten at any size.
             (templated)
-        fluss_conn_id: The connection of the tiering server. (templated)
-        conn_id: The Spark connection. (templated)
-        name: The name of the Spark application. (templated)
-        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
+        kwargs: `fluss_conn_id`, the connection of the tiering server; `conn_id`, the Spark connection;
+            `submit`, another `Way` to submit; other arguments of `SparkSubmitOperator`.
     """
 
+    command = "compact"
     template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "min_input_files", "delete_files")
 
     def __init__(
@@ -223,12 +227,9 @@ class FlussCompactOperator(FlussMaintenanceOperator):
         tables: Sequence[str],
         min_input_files: int | str = DEFAULT_MIN_INPUT_FILES,
         delete_files: int | str = DEFAULT_DELETE_FILES,
-        fluss_conn_id: str = FlussHook.default_conn_name,
-        conn_id: str = DEFAULT_SPARK_CONN_ID,
-        name: str = "fluss-compact",
         **kwargs: Any,
     ) -> None:
-        super().__init__(tables=tables, fluss_conn_id=fluss_conn_id, conn_id=conn_id, name=name, **kwargs)
+        super().__init__(tables=tables, **kwargs)
         self.min_input_files = min_input_files
         self.delete_files = delete_files
 
@@ -254,12 +255,11 @@ class FlussExpireSnapshotsOperator(FlussMaintenanceOperator):
             properties of the lake table (5 days). (templated)
         retain_last: The number of newest snapshots to keep at any age. None takes it from the properties of the lake
             table (1). (templated)
-        fluss_conn_id: The connection of the tiering server. (templated)
-        conn_id: The Spark connection. (templated)
-        name: The name of the Spark application. (templated)
-        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
+        kwargs: `fluss_conn_id`, the connection of the tiering server; `conn_id`, the Spark connection;
+            `submit`, another `Way` to submit; other arguments of `SparkSubmitOperator`.
     """
 
+    command = "expire-snapshots"
     template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "older_than", "retain_last")
 
     def __init__(
@@ -268,12 +268,9 @@ class FlussExpireSnapshotsOperator(FlussMaintenanceOperator):
         tables: Sequence[str],
         older_than: timedelta | str | None = None,
         retain_last: int | str | None = None,
-        fluss_conn_id: str = FlussHook.default_conn_name,
-        conn_id: str = DEFAULT_SPARK_CONN_ID,
-        name: str = "fluss-expire-snapshots",
         **kwargs: Any,
     ) -> None:
-        super().__init__(tables=tables, fluss_conn_id=fluss_conn_id, conn_id=conn_id, name=name, **kwargs)
+        super().__init__(tables=tables, **kwargs)
         self.older_than = older_than
         self.retain_last = retain_last
 
@@ -296,12 +293,11 @@ class FlussVerifyOperator(FlussMaintenanceOperator):
     Args:
         tables: The `database.table` of each table. (templated)
         limit: The maximum number of differing keys of each table to list. (templated)
-        fluss_conn_id: The connection of the tiering server. (templated)
-        conn_id: The Spark connection. (templated)
-        name: The name of the Spark application. (templated)
-        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
+        kwargs: `fluss_conn_id`, the connection of the tiering server; `conn_id`, the Spark connection;
+            `submit`, another `Way` to submit; other arguments of `SparkSubmitOperator`.
     """
 
+    command = "verify"
     template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "limit")
 
     def __init__(
@@ -309,12 +305,9 @@ class FlussVerifyOperator(FlussMaintenanceOperator):
         *,
         tables: Sequence[str],
         limit: int | str = DEFAULT_LIMIT,
-        fluss_conn_id: str = FlussHook.default_conn_name,
-        conn_id: str = DEFAULT_SPARK_CONN_ID,
-        name: str = "fluss-verify",
         **kwargs: Any,
     ) -> None:
-        super().__init__(tables=tables, fluss_conn_id=fluss_conn_id, conn_id=conn_id, name=name, **kwargs)
+        super().__init__(tables=tables, **kwargs)
         self.limit = limit
 
     def options(self, server: str, tables: tuple[TablePath, ...]) -> VerifyOptions:
@@ -334,12 +327,11 @@ class FlussPublishOperator(FlussMaintenanceOperator):
             `"{{ ti.xcom_pull('tier')[0]['lake_snapshot_id'] }}"`. None, also as a text, is the newest one of the
             branch, whether it was checked or not. (templated)
         tag: A tag for the snapshot, which keeps it from being expired, for example `"{{ ds }}"`. (templated)
-        fluss_conn_id: The connection of the tiering server. (templated)
-        conn_id: The Spark connection. (templated)
-        name: The name of the Spark application. (templated)
-        kwargs: `submit`, which is another `Way` to submit, or other arguments of `SparkSubmitOperator`.
+        kwargs: `fluss_conn_id`, the connection of the tiering server; `conn_id`, the Spark connection;
+            `submit`, another `Way` to submit; other arguments of `SparkSubmitOperator`.
     """
 
+    command = "publish"
     template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "snapshot", "tag")
 
     def __init__(
@@ -348,12 +340,9 @@ class FlussPublishOperator(FlussMaintenanceOperator):
         tables: Sequence[str],
         snapshot: int | str | None = None,
         tag: str | None = None,
-        fluss_conn_id: str = FlussHook.default_conn_name,
-        conn_id: str = DEFAULT_SPARK_CONN_ID,
-        name: str = "fluss-publish",
         **kwargs: Any,
     ) -> None:
-        super().__init__(tables=tables, fluss_conn_id=fluss_conn_id, conn_id=conn_id, name=name, **kwargs)
+        super().__init__(tables=tables, **kwargs)
         self.snapshot = snapshot
         self.tag = tag
 

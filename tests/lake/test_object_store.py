@@ -24,7 +24,7 @@ from fluss_tiering.lake.object_store import (
     require_writable,
 )
 from fluss_tiering.lake.store_arguments import azure_arguments, gcs_arguments, s3_arguments
-from fluss_tiering.lake.store_properties import REFUSED, TAKEN, WITHOUT_EFFECT
+from fluss_tiering.lake.store_properties import REFUSED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from vending_support import S3Gate, Session
 
@@ -287,6 +287,92 @@ CLASSES = (
 )
 TEXT = re.compile(rb"\x01\x00(.)((?:s3|client|gcs|adls)\.[a-z0-9.-]+)", re.DOTALL)
 """A text in a class file: a tag, two bytes with its length, and its characters."""
+
+
+TAKEN = frozenset(
+    {
+        "s3.access-key-id",
+        "s3.secret-access-key",
+        "s3.session-token",
+        "s3.session-token-expires-at-ms",
+        "s3.endpoint",
+        "s3.acl",
+        "s3.path-style-access",
+        "client.region",
+        "client.assume-role.arn",
+        "client.assume-role.region",
+        "client.assume-role.external-id",
+        "client.assume-role.session-name",
+        "http-client.proxy-endpoint",
+        "gcs.oauth2.token",
+        "gcs.oauth2.token-expires-at",
+        "gcs.no-auth",
+        "gcs.service.host",
+        "gcs.impersonate.service-account",
+        "adls.sas-token.",
+        "adls.sas-token-expires-at-ms.",
+        "adls.connection-string.",
+        "adls.auth.shared-key.account.name",
+        "adls.auth.shared-key.account.key",
+    }
+)
+"""The properties that executors follow."""
+
+WITHOUT_EFFECT = frozenset(
+    {
+        "s3.access-grants.fallback-to-iam",
+        "s3.acceleration-enabled",
+        "s3.analytics-accelerator.",
+        "s3.analytics-accelerator.enabled",
+        "s3.checksum-enabled",
+        "s3.chunked-encoding-enabled",
+        "s3.cross-region-access-enabled",
+        "s3.crt.enabled",
+        "s3.crt.max-concurrency",
+        "s3.delete-enabled",
+        "s3.delete.batch-size",
+        "s3.delete.num-threads",
+        "s3.delete.tags.",
+        "s3.directory-bucket.list-prefix-as-directory",
+        "s3.dualstack-enabled",
+        "s3.multipart.num-threads",
+        "s3.multipart.part-size-bytes",
+        "s3.multipart.threshold",
+        "s3.preload-client-enabled",
+        "s3.retry.max-wait-ms",
+        "s3.retry.min-wait-ms",
+        "s3.retry.num-retries",
+        "s3.sse.key",
+        "s3.sse.md5",
+        "s3.staging-dir",
+        "s3.use-arn-region-enabled",
+        "s3.write.namespace-tag-enabled",
+        "s3.write.storage-class",
+        "s3.write.table-tag-enabled",
+        "s3.write.tags.",
+        "client.assume-role.timeout-sec",
+        "client.credentials-provider.",
+        "client.legacy-md5-plugin-enabled",
+        "client.refresh-credentials-enabled",
+        "client.refresh-credentials-endpoint",
+        "gcs.analytics-core.enabled",
+        "gcs.channel.read.chunk-size-bytes",
+        "gcs.channel.write.chunk-size-bytes",
+        "gcs.client-lib-token",
+        "gcs.delete.batch-size",
+        "gcs.impersonate.lifetime-seconds",
+        "gcs.impersonate.scopes",
+        "gcs.oauth2.refresh-credentials-enabled",
+        "gcs.oauth2.refresh-credentials-endpoint",
+        "gcs.project-id",
+        "adls.read.block-size-bytes",
+        "adls.write.block-size-bytes",
+        "adls.refresh-credentials-enabled",
+        "adls.refresh-credentials-endpoint",
+        "adls.token-credential-provider.",
+    }
+)
+"""The properties without an effect on executors."""
 
 
 # E26

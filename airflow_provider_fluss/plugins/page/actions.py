@@ -21,7 +21,7 @@ from fastapi.responses import RedirectResponse
 from sqlalchemy import update
 
 from airflow_provider_fluss.plugins.page.html import Note, write_note
-from airflow_provider_fluss.plugins.page.known import LEASES, OUTAGES, STATUSES, ask, fluss_connections
+from airflow_provider_fluss.plugins.page.known import LEASES, STATUSES, ask, fluss_connections
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import LeaseDrop, TieringState
@@ -100,7 +100,6 @@ def _do(action: _Action, done: Callable[[], Note]) -> Response:
     if action.conn not in fluss_connections(action.user):
         raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no connection {action.conn} of type fluss.")
     entry = _record(action)
-    OUTAGES.forget(action.conn)
     try:
         note = done()
     except FlussTieringError as error:

@@ -24,7 +24,7 @@ from sqlalchemy import select
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.lease import DEFAULT_CONN_ID
 from airflow_provider_fluss.plugins.page.access import may_read_connection_of_team
-from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import KvSnapshotLease, TieringStatus
 
 if TYPE_CHECKING:
@@ -40,57 +40,15 @@ T = TypeVar("T")
 def ask(conn_id: str, question: Callable[[TieringClient], T]) -> T:
     """Ask the tiering server of a connection. Each call of the question may take five seconds.
 
-    A server that did not answer is not asked again for two seconds, whatever the question is.
-
     Raises:
         FlussTieringError: INVALID_REQUEST if the connection is not usable; otherwise as the calls of the question.
     """
-    OUTAGES.check(conn_id)
     try:
         client = FlussHook(conn_id, timeout=TIMEOUT_SECONDS).get_client()
     except (AirflowException, ValueError) as error:
         raise FlussTieringError(ErrorCode.INVALID_REQUEST, str(error)) from error
     with client:
-        try:
-            return question(client)
-        except FlussTieringError as error:
-            OUTAGES.note(conn_id, error)
-            raise
-
-
-class Outages:
-    """Keeps for two seconds that the server of a connection did not answer.
-
-    Args:
-        monotonic: A monotonic clock in seconds.
-    """
-
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._errors: dict[str, tuple[float, FlussTieringError]] = {}
-
-    def note(self, conn_id: str, error: FlussTieringError) -> None:
-        """Keep the error if it says that the server did not answer."""
-        if error.code in SERVER_AWAY:
-            self._errors[conn_id] = (self._monotonic() + _KEPT_SECONDS, error)
-
-    def check(self, conn_id: str) -> None:
-        """Raise the error of the last two seconds.
-
-        Raises:
-            FlussTieringError: The server did not answer within the last two seconds.
-        """
-        expires, error = self._errors.get(conn_id, (0.0, None))
-        if error is not None and self._monotonic() < expires:
-            raise FlussTieringError(error.code, error.message)
-
-    def forget(self, conn_id: str) -> None:
-        """Ask the server anew at the next call, because a person wants something done there."""
-        self._errors.pop(conn_id, None)
-
-
-OUTAGES: Final = Outages()
-"""The servers that do not answer."""
+        return question(client)
 
 
 @dataclass

@@ -17,8 +17,6 @@ DEFAULT_CATALOG_NAME: Final = "fluss-iceberg-catalog"
 
 A JDBC catalog keeps tables by its name, so that another one would not find the tables that Fluss has made.
 """
-FORMER_CATALOG_NAME: Final = "fluss_catalog"
-"""The default name before, which is also the default name of the catalog of Fluss tables in Spark SQL."""
 _ROUND_FILE: Final = re.compile(r"(?:^|/)\d{5,}-e(\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[^/]*$")
 
 

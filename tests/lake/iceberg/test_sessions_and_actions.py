@@ -147,23 +147,6 @@ def test_a_catalog_that_could_not_be_loaded_gets_its_secrets_when_it_is_loaded_l
     assert written == {"s3.secret-access-key": "planted-1"}
 
 
-# D53
-def test_tables_under_the_former_default_name_are_not_made_again(spark, session, table: TableInfo):
-    properties = {key: value for key, value in table.lake_catalog_properties.items() if key != "name"}
-    unnamed = replace(table, lake_catalog_properties=properties)
-    former = spark.newSession()
-    former.conf.set("spark.sql.catalog.fluss_catalog", ICEBERG)
-    IcebergCatalogs(former).open_table(replace(table, lake_catalog_properties={**properties, "name": "fluss_catalog"}))
-
-    with pytest.raises(FlussTieringError, match="is in the JDBC catalog 'fluss_catalog', the former default") as error:
-        IcebergCatalogs(session).find_table(unnamed)
-    assert error.value.code is ErrorCode.LAKE_TABLE_MISMATCH
-    elsewhere = replace(unnamed, path=TablePath("db", "another"))
-    assert IcebergCatalogs(session).find_table(elsewhere) is None
-    # A catalog with a name is never looked for under another one.
-    assert IcebergCatalogs(session).open_table(table).base() is None
-
-
 def test_a_server_without_a_lake_catalog_is_named(session, table: TableInfo):
     said = refused(session, replace(table, lake_catalog_properties={"name": "nothing", "uri": "x"}))
     assert "the lake catalog 'nothing' of the server has neither 'type' nor 'catalog-impl'" in said

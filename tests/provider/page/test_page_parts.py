@@ -6,12 +6,11 @@ import asyncio
 import itertools
 import re
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from airflow_provider_fluss.plugins.page import known, text
+from airflow_provider_fluss.plugins.page import text
 from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts, folded, took
 from airflow_provider_fluss.plugins.page.html import _environment
 from airflow_provider_fluss.plugins.page.known import THREADS_OF_A_CONNECTION, Kept, in_thread
@@ -242,36 +241,6 @@ def test_one_thread_asks_for_all():
     for each in threads:
         each.join(60)
     assert (asked, answers) == (["a"], ["a"] * 5)
-
-
-def test_a_server_that_did_not_answer_is_not_asked_for_two_seconds(monkeypatch):
-    clock, asked = Clock(), []
-    monkeypatch.setenv("AIRFLOW_CONN_GONE", "fluss://127.0.0.1:1")
-    monkeypatch.setenv("AIRFLOW_CONN_OTHER", "fluss://127.0.0.1:1")
-    monkeypatch.setattr(known, "OUTAGES", known.Outages(clock))
-
-    def question(code: ErrorCode) -> Callable[[object], None]:
-        def answer(_: object) -> None:
-            asked.append(code)
-            raise FlussTieringError(code, str(code))
-
-        return answer
-
-    def ask(conn: str, code: ErrorCode) -> None:
-        with pytest.raises(FlussTieringError):
-            known.ask(conn, question(code))
-
-    # An answer that is an error is none of a server that is away.
-    ask("gone", ErrorCode.TABLE_NOT_EXIST)
-    ask("gone", ErrorCode.UNAVAILABLE)
-    ask("gone", ErrorCode.INVALID_TABLE)
-    ask("other", ErrorCode.UNAVAILABLE)
-    assert asked == [ErrorCode.TABLE_NOT_EXIST, ErrorCode.UNAVAILABLE, ErrorCode.UNAVAILABLE]
-    clock.now += 2
-    ask("gone", ErrorCode.UNAVAILABLE)
-    known.OUTAGES.forget("gone")
-    ask("gone", ErrorCode.UNAVAILABLE)
-    assert len(asked) == 5
 
 
 async def test_servers_that_hang_leave_threads_for_the_others():

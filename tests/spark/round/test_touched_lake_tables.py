@@ -135,7 +135,7 @@ def replace_with_a_copy(tiering: Tiering, table: TableInfo) -> None:
     [
         (
             replace_with_a_copy,
-            "if it is another one, rename it away and give the right one its name back. Otherwise rounds cannot write",
+            "If it is another one, give the right one its name back. Otherwise rounds cannot write",
         ),
         (drop_and_make, "another lake table has this name now"),
         (replace_with_another, "it holds the rows of the table with the id"),

@@ -31,10 +31,10 @@ from fluss_tiering.lake.iceberg.layout import (
     table_properties,
 )
 from fluss_tiering.lake.iceberg.library import JavaCatalog, JavaTable, ask, call, library
-from fluss_tiering.lake.iceberg.metadata.own_commits import explained_layout
+from fluss_tiering.lake.iceberg.metadata.own_commits import newest_own_commit
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout, row_transforms
-from fluss_tiering.lake.names import DEFAULT_CATALOG_NAME, FORMER_CATALOG_NAME, catalog_name, lake_table_name
+from fluss_tiering.lake.names import catalog_name, lake_table_name
 from fluss_tiering.model.error_text import is_hidden, mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
@@ -96,23 +96,8 @@ class IcebergCatalogs:
         with lake_errors(f"open the lake table {table.lake_path}"):
             handle = self._load(table)
             if handle is None:
-                self._require_no_former_name(table)
                 return None
         return self._opened(table, handle)
-
-    def _require_no_former_name(self, table: TableInfo) -> None:
-        """Refuse a catalog without a name whose table was made when the default name was another one."""
-        properties = table.lake_catalog_properties
-        if "name" in properties or properties.get("type") != "jdbc":
-            return
-        hadoop = java_session_of(self._spark).sessionState().newHadoopConf()
-        if call(self._library(), "isIn", FORMER_CATALOG_NAME, dict(properties), hadoop, str(table.lake_path)):
-            raise FlussTieringError(
-                ErrorCode.LAKE_TABLE_MISMATCH,
-                f"the lake table {table.lake_path} is in the JDBC catalog {FORMER_CATALOG_NAME!r}, the former default "
-                f"name, and not in {DEFAULT_CATALOG_NAME!r}, the present one: give the lake catalog the name that its "
-                f"tables have, by the property name={FORMER_CATALOG_NAME} of the server's lake catalog",
-            )
 
     def _load(self, table: TableInfo) -> JavaTable | None:
         catalog = self._catalog(table.lake_catalog_properties)
@@ -139,7 +124,15 @@ class IcebergCatalogs:
             if error.code is not ErrorCode.LAKE_TABLE_MISMATCH:
                 raise
             # To alter the lake table of another table, as the error of its layout says, would not help.
-            raise explained_layout(table, handle, name, error) from None
+            if newest_own_commit(table, handle) is not None:
+                raise
+            raise FlussTieringError(
+                error.code,
+                f"the lake table {name} as it is now has no commit of tiering. If it was replaced, for example by "
+                "CREATE OR REPLACE TABLE, rename it away, and register the metadata file from before, which "
+                f"{name}.metadata_log_entries lists, by Spark's procedure register_table. If it is another one, give "
+                f"the right one its name back. Otherwise {error.message}",
+            ) from None
         catalog = self._catalog(table.lake_catalog_properties)
         reload = partial(call, self._library(), "reload", catalog, str(table.lake_path), _branch(table))
         by_rows = row_transforms(layout.schema, spec)

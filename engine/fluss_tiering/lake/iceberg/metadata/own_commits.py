@@ -140,46 +140,6 @@ def missing_snapshot(table: TableInfo, handle: JavaTable, known: int, *, on_main
     )
 
 
-def explained_layout(table: TableInfo, handle: JavaTable, name: str, error: FlussTieringError) -> FlussTieringError:
-    """Return the error of a lake table whose columns do not fit, or the error of one that was not only altered.
-
-    Args:
-        table: The table that the lake table is opened for.
-        handle: The table in the JVM.
-        name: The name of the lake table in Spark SQL.
-        error: What does not fit, and the statement that mends it. The statement would not bring the rows of the rounds
-            back if somebody has replaced the lake table, or if it is another one.
-
-    Raises:
-        FlussTieringError: LAKE_TABLE_MISMATCH if the lake table holds the rows of another table; STORAGE if its
-            history cannot be read.
-    """
-    if newest_own_commit(table, handle) is not None:
-        return error
-    with lake_errors(f"read the history of the lake table {table.lake_path}"):
-        commits = {
-            snapshot_id: commit
-            for snapshot_id, summary in ask(handle, "allCommits", COMMIT_USER_KEY)
-            if (commit := from_summary(summary)) is not None
-        }
-    own = [snapshot_id for snapshot_id, commit in commits.items() if isinstance(commit, LakeCommit)]
-    if own:
-        query = f"SELECT file FROM {name}.metadata_log_entries WHERE latest_snapshot_id = {own[-1]}"  # noqa: S608
-        return mismatch(
-            table,
-            f"it was replaced, for example by CREATE OR REPLACE TABLE, after the snapshot {own[-1]} of the last round",
-            f"find the metadata file from before: {query}. Then rename the table away, and register this file under "
-            "its name with Spark's procedure register_table",
-        )
-    if commits:
-        return error
-    return FlussTieringError(
-        error.code,
-        f"tiering has committed nothing to the lake table {name}: if it is another one, rename it away and give the "
-        f"right one its name back. Otherwise {error.message}",
-    )
-
-
 def procedure_call(table: TableInfo, procedure: str, snapshot_id: int) -> str:
     """Return the call of a procedure of Iceberg that takes a snapshot of a lake table, in Spark SQL."""
     catalog = quoted(catalog_name(table.lake_catalog_properties))

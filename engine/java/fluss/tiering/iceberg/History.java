@@ -59,17 +59,6 @@ final class History implements Iterator<Snapshot> {
         return Json.answer(found);
     }
 
-    /** Return the snapshots of a table, also those of branches, by the summary property that they have. */
-    static Object allCommits(LakeTable table, String user) {
-        ArrayNode commits = Json.array();
-        for (Snapshot snapshot : table.snapshots()) {
-            if (snapshot.summary().containsKey(user)) {
-                commits.add(described(snapshot));
-            }
-        }
-        return Json.answer(commits);
-    }
-
     /** Return whether all snapshots since an earlier one have changed no row. */
     static boolean isOnlyRewrittenSince(LakeTable table, long earlier) {
         History history = new History(table, table.currentSnapshot(), true);

@@ -159,11 +159,6 @@ public final class LakeTable extends BaseTable {
         return History.commits(this, Json.read(question));
     }
 
-    /** Return the id and the summary of each snapshot that has a property in its summary. */
-    public Object allCommits(String property) {
-        return History.allCommits(this, property);
-    }
-
     /** Return whether all snapshots since an earlier one have changed no row. */
     public String isOnlyRewrittenSince(String snapshot) {
         return String.valueOf(History.isOnlyRewrittenSince(this, Long.parseLong(snapshot)));

@@ -1,8 +1,5 @@
 package fluss.tiering.iceberg;
 
-import java.io.Closeable;
-import java.io.IOException;
-import org.apache.iceberg.CatalogUtil;
 import org.apache.iceberg.NullOrder;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.Schema;
@@ -45,18 +42,6 @@ public final class Library {
     /** Return a table whose commits are settled. */
     public LakeTable of(Table table) {
         return new LakeTable(table, SnapshotRef.MAIN_BRANCH);
-    }
-
-    /** Return whether a table is in a catalog with another name and these properties. */
-    public boolean isIn(String name, String properties, Object hadoop, String identifier) throws IOException {
-        Catalog catalog = CatalogUtil.buildIcebergCatalog(name, Json.textsByKey(Json.read(properties)), hadoop);
-        try {
-            return catalog.tableExists(TableIdentifier.parse(identifier));
-        } finally {
-            if (catalog instanceof Closeable) {
-                ((Closeable) catalog).close();
-            }
-        }
     }
 
     /**
