@@ -106,6 +106,21 @@ LAKE_PARTITION_BY: Final = TableOption(
     "`truncate(N, …)` of them. The lake table has none of Fluss's three columns then. Later, change its partitioning "
     "in SQL, and the next round follows. It is not an option of Fluss, and a cluster creates its lake tables itself.",
 )
+LAKE_RECORD_EXPIRE_TIME: Final = TableOption(
+    "table.datalake.record-level.expire-time",
+    "Duration",
+    "–",
+    "After which time records leave the lake table: `fluss-tiering maintain` deletes those whose "
+    "`table.datalake.record-level.time-field` is older. Fluss keeps its own by `table.log.ttl` and `table.kv.ttl`. It "
+    "is not an option of Fluss: a table of a cluster has it as `fluss.table.datalake.record-level.expire-time`.",
+)
+LAKE_RECORD_TIME_FIELD: Final = TableOption(
+    "table.datalake.record-level.time-field",
+    "String",
+    "–",
+    "The DATE, TIMESTAMP or TIMESTAMP_LTZ column that says how old a record is. A record without a value stays. It is "
+    "not an option of Fluss: a table of a cluster has it as `fluss.table.datalake.record-level.time-field`.",
+)
 LAKE_AUTO_COMPACTION: Final = TableOption(
     "table.datalake.auto-compaction",
     "Boolean",
@@ -221,6 +236,8 @@ TABLE_OPTIONS: Final = (
     LAKE_COMMIT_BRANCH,
     LAKE_LAYOUT,
     LAKE_PARTITION_BY,
+    LAKE_RECORD_EXPIRE_TIME,
+    LAKE_RECORD_TIME_FIELD,
     LAKE_AUTO_COMPACTION,
     LAKE_AUTO_EXPIRE_SNAPSHOT,
     LAKE_DATABASE_NAME,
@@ -253,7 +270,14 @@ Fluss writes an option down in a property of the lake table that is called the s
 LAKE_CATALOG_PREFIX: Final = "table.datalake.iceberg."
 """A table option with this prefix overrides a property of the server's lake catalog for its table."""
 OWN_OF_CLUSTERS: Final = tuple(
-    CUSTOM_PREFIX + option.key for option in (LAKE_DELETE_FILES, LAKE_MAX_ROUND_DURATION, LAKE_COMMIT_BRANCH)
+    CUSTOM_PREFIX + option.key
+    for option in (
+        LAKE_DELETE_FILES,
+        LAKE_MAX_ROUND_DURATION,
+        LAKE_COMMIT_BRANCH,
+        LAKE_RECORD_EXPIRE_TIME,
+        LAKE_RECORD_TIME_FIELD,
+    )
 )
 """The custom properties by which tables of clusters have the options that Fluss does not know."""
 _DEFINITION: Final = {
@@ -425,6 +449,27 @@ def max_round_duration_ms(properties: Mapping[str, str]) -> int | None:
     """
     value = value_of_own(properties, LAKE_MAX_ROUND_DURATION)
     return None if value is None else _duration_ms(LAKE_MAX_ROUND_DURATION, value)
+
+
+def record_expiry(properties: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return the column that says how old a record of the lake table is, and after how many milliseconds it expires.
+
+    Returns:
+        None if records do not expire.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if only one of the two options is set, or if the time is not a duration.
+    """
+    after, column = (value_of_own(properties, each) for each in (LAKE_RECORD_EXPIRE_TIME, LAKE_RECORD_TIME_FIELD))
+    if after is None and column is None:
+        return None
+    if after is None or column is None:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"{LAKE_RECORD_EXPIRE_TIME.key} is {after!r} and {LAKE_RECORD_TIME_FIELD.key} is {column!r}: expected "
+            "both options or none",
+        )
+    return column, _duration_ms(LAKE_RECORD_EXPIRE_TIME, after)
 
 
 def _duration_ms(option: TableOption, value: str) -> int:

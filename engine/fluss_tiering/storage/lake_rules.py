@@ -29,6 +29,7 @@ from fluss_tiering.model.table_options import (
     LAKE_DELETE_FILES,
     LAKE_LAYOUT,
     LAKE_PARTITION_BY,
+    LAKE_RECORD_TIME_FIELD,
     LAKE_TABLE_NAME,
     LAKE_TABLE_PREFIX,
     LAYOUTS,
@@ -37,6 +38,7 @@ from fluss_tiering.model.table_options import (
     delete_files_of,
     expected_of_bloom_filters,
     expected_of_commits,
+    record_expiry,
 )
 
 _MAX_KEY_TIMESTAMP_PRECISION: Final = 6
@@ -61,6 +63,7 @@ _NAMES: Final = (
     LAKE_COMMIT_BRANCH.key,
     CUSTOM_PREFIX + LAKE_COMMIT_BRANCH.key,
 )
+_TIMES: Final = frozenset({DataTypeRoot.DATE, DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ})
 _COMPRESSING: Final = ("zstd", "gzip", "snappy", "lz4", "brotli")
 
 
@@ -70,7 +73,13 @@ def check_lake_rules(descriptor: TableDescriptor) -> None:
     Raises:
         FlussTieringError: INVALID_TABLE if a rule is broken.
     """
-    rules = (_names(descriptor), _properties(descriptor.properties), _delete_files(descriptor), _partition(descriptor))
+    rules = (
+        _names(descriptor),
+        _properties(descriptor.properties),
+        _delete_files(descriptor),
+        _partition(descriptor),
+        _record_expiry(descriptor),
+    )
     for objections in rules:
         for message in objections:
             raise FlussTieringError(ErrorCode.INVALID_TABLE, message)
@@ -185,6 +194,19 @@ def _partition(descriptor: TableDescriptor) -> Iterator[str]:
             )
         elif each.column in descriptor.partition_keys and each.name == "identity":
             yield f"{key} is {text!r}: {each.column!r} is a partition key already: leave it out"
+
+
+def _record_expiry(descriptor: TableDescriptor) -> Iterator[str]:
+    expiry = record_expiry(descriptor.properties)
+    if expiry is None:
+        return
+    name, _ = expiry
+    times = [column.name for column in descriptor.columns if column.data_type.root in _TIMES]
+    if name not in times:
+        yield (
+            f"{LAKE_RECORD_TIME_FIELD.key} is {name!r}: expected a column of one of the types "
+            f"{', '.join(sorted(_TIMES))}, which are {', '.join(times) or 'not in this table'}"
+        )
 
 
 def _is_positive(value: str, limit: int = _MAX_LONG) -> bool:

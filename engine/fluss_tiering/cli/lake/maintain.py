@@ -42,9 +42,9 @@ def maintain(
 ) -> None:
     """Maintain lake tables: do what is worth doing of compact, expire and clean, and merge manifests.
 
-    Without names, the command maintains the tables whose options table.datalake.auto-compaction and
-    table.datalake.auto-expire-snapshot ask for it. Named tables are maintained whatever their options say. Rounds and
-    readers may run at the same time.
+    Without names, the command maintains the tables whose options table.datalake.auto-compaction,
+    table.datalake.auto-expire-snapshot and table.datalake.record-level.expire-time ask for it. Named tables are
+    maintained whatever the first two say. Rounds and readers may run at the same time.
 
     Tables that have no lake table yet are skipped. For a table that is named, this is an error.
     """
@@ -219,6 +219,8 @@ def _print(found: list[Maintenance]) -> None:
         else "There is no lake table to maintain.",
     )
     for each in found:
+        if each.expired_records:
+            output.print_sentence(f"{each.path}: {counted(each.expired_records, 'expired record')} deleted")
         if each.plan is not None:
             print_kept(each.path, each.plan.expirable.needed)
     output.print_errors((str(each.path), each.error) for each in found if each.error)
@@ -258,6 +260,7 @@ def _plan_as_json(path: TablePath, plan: Plan | None) -> dict[str, object]:
 def maintenance_as_json(found: Maintenance) -> dict[str, object]:
     """Return what maintenance of a lake table did, as JSON has it, without the name of the table."""
     return {
+        "expired_records": found.expired_records,
         "rewritten_files": found.rewritten.files,
         "rewritten_bytes": found.rewritten.bytes,
         "added_files": found.rewritten.new_files,

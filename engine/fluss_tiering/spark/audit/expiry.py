@@ -9,6 +9,7 @@ it, and may have dropped it before the snapshot.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -17,6 +18,8 @@ from pyspark.sql import functions as sf
 from fluss_tiering.lake.names import quoted
 from fluss_tiering.model.table import BUCKET_COLUMN, TableInfo
 from fluss_tiering.model.table_options import KV_TTL
+from fluss_tiering.spark.audit.source_rows import DELETED_COLUMN
+from fluss_tiering.spark.expired_records import expired_records
 
 _COUNT: Final = "__count"
 
@@ -47,3 +50,22 @@ def without_expired(
     expired = counted.where(sf.col(_COUNT) == 1)
     counts = {row[BUCKET_COLUMN]: row["count"] for row in expired.groupBy(BUCKET_COLUMN).count().collect()}
     return lake.join(expired.select(*columns), key, "left_anti"), counts
+
+
+def without_records(table: TableInfo, rows: DataFrame, now: datetime) -> DataFrame:
+    """Return the rows of a side without those that the table's options let maintenance delete from the lake.
+
+    A key whose last change is so old counts as deleted.
+
+    Args:
+        table: The table.
+        rows: The rows of the lake, or the rows or changes of the source.
+        now: The time that counts as now.
+    """
+    expired = expired_records(table, now)
+    if expired is None:
+        return rows
+    is_expired = sf.coalesce(sf.expr(expired), sf.lit(False))
+    if not table.has_primary_key or DELETED_COLUMN not in rows.columns:
+        return rows.where(~is_expired)
+    return rows.withColumn(DELETED_COLUMN, sf.col(DELETED_COLUMN) | is_expired)

@@ -23,10 +23,13 @@ from fluss_tiering.lake.iceberg.maintenance.position_deletes import mergeable_de
 from fluss_tiering.lake.iceberg.maintenance.rewrites import Rewritten, rewrite_manifests
 from fluss_tiering.lake.iceberg.orphans import DEFAULT_GRACE, find_orphans, stale_metadata_files
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.iceberg.validation import has_times
+from fluss_tiering.lake.iceberg.validation import has_times, refuse_times
+from fluss_tiering.lake.names import lake_table_name
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.model.table_options import commit_branch_of
+from fluss_tiering.spark.expired_records import expired_records
 from fluss_tiering.spark.maintenance.expire import expire_planned
 from fluss_tiering.spark.maintenance.interruption import Interrupted, Interruption
 from fluss_tiering.spark.maintenance.plan import (
@@ -54,6 +57,7 @@ class Maintenance:
         plan: What was planned; None if nothing was tiered yet, or if the table could not be read.
         after: The files of the table at the end; None as above, or if neither data files nor manifests were rewritten.
         manifests: The number of manifests at the end; None as `after`.
+        expired_records: How many records were deleted because they are older than the table's options allow.
         rewritten: The data files that were replaced.
         fewer_manifests: How many manifests fewer there were after they were merged.
         expired: How many snapshots were removed.
@@ -69,6 +73,7 @@ class Maintenance:
     plan: Plan | None = None
     after: FileCounts | None = None
     manifests: int | None = None
+    expired_records: int = 0
     rewritten: Rewritten = field(default_factory=Rewritten)
     fewer_manifests: int = 0
     expired: int = 0
@@ -87,7 +92,7 @@ class Maintenance:
     def did_something(self) -> bool:
         """Whether the table or its files were changed."""
         return self.rewritten != Rewritten() or any(
-            (self.fewer_manifests, self.expired, self.deleted_files, self.orphans)
+            (self.expired_records, self.fewer_manifests, self.expired, self.deleted_files, self.orphans)
         )
 
 
@@ -179,6 +184,10 @@ class _Worker:
             FlussTieringError: The errors of `plan_table`; STORAGE if a step fails.
         """
         self._interruption.check()
+        expired = expired_records(self._table) if Step.EXPIRE_RECORDS in steps else None
+        if expired is not None and IcebergCatalogs(self._spark).find_table(self._table) is not None:
+            refuse_times(self._table, "delete old records with another engine")
+            self._without_conflict(self._expire_records, expired)
         plan = plan_table(self._client, self._spark, self._table, steps, self._limits)
         self.done = replace(self.done, plan=plan)
         if plan is None:
@@ -205,6 +214,22 @@ class _Worker:
         if self.done.rewritten != Rewritten() or self.done.fewer_manifests:
             table = self._open().java_table
             self.done = replace(self.done, after=file_counts(table), manifests=len(manifest_sizes(table)))
+
+    def _expire_records(self, lake: IcebergTable, condition: str) -> None:
+        """Delete old records: whole files where possible, and else as the properties of the lake table say.
+
+        Who repeats this after an unknown outcome deletes the same records, so that nobody has to look it up.
+        """
+        branch = commit_branch_of(self._table.descriptor.properties)
+        name = f"{lake_table_name(self._table)}.branch_{branch}"
+        where = f"FROM {name} WHERE {condition}"
+        if lake.base() is None:
+            return
+        ((count,),) = self._spark.sql(f"SELECT count(*) {where}").collect()
+        # A delete of nothing would be a snapshot, too.
+        if count:
+            self._spark.sql(f"DELETE {where}")
+            self.done = replace(self.done, expired_records=int(count))
 
     def _rewrite(self, lake: IcebergTable, batch: Batch) -> None:
         table = lake.java_table
@@ -251,7 +276,7 @@ class _Worker:
             fewer = rewrite_manifests(self._spark, table)
             self.done = replace(self.done, fewer_manifests=fewer)
 
-    def _without_conflict(self, step: Callable[..., None], *arguments: Batch) -> None:
+    def _without_conflict(self, step: Callable[..., None], *arguments: Batch | str) -> None:
         """Do a step. If others change the same files meanwhile, it is left to the next maintenance."""
         lake = self._open()
         with self._interruption.jobs(self._spark), lake_errors(f"maintain the lake table {self._table.lake_path}"):

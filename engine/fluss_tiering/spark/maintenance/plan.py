@@ -32,7 +32,12 @@ from fluss_tiering.lake.iceberg.maintenance.rewrites import (
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times
 from fluss_tiering.model.table import TableInfo, TablePath
-from fluss_tiering.model.table_options import LAKE_AUTO_COMPACTION, LAKE_AUTO_EXPIRE_SNAPSHOT, is_set
+from fluss_tiering.model.table_options import (
+    LAKE_AUTO_COMPACTION,
+    LAKE_AUTO_EXPIRE_SNAPSHOT,
+    is_set,
+    record_expiry,
+)
 
 _MANY_MANIFESTS: Final = 10
 _SMALL_MANIFEST_BYTES: Final = 4 * 1024 * 1024
@@ -43,6 +48,7 @@ _MANIFEST_BYTES: Final = 2 * _SMALL_MANIFEST_BYTES
 class Step(StrEnum):
     """A part of the maintenance of a lake table."""
 
+    EXPIRE_RECORDS = "expire-records"
     COMPACT = "compact"
     MANIFESTS = "manifests"
     EXPIRE = "expire"
@@ -146,10 +152,12 @@ def wanted_steps(table: TableInfo) -> frozenset[Step]:
     """Return the steps that the options of a table ask for.
 
     Raises:
-        FlussTieringError: INVALID_TABLE if an option is neither true nor false.
+        FlussTieringError: INVALID_TABLE if an option has a wrong value.
     """
     properties = table.descriptor.properties
     steps: set[Step] = set()
+    if record_expiry(properties) is not None:
+        steps.add(Step.EXPIRE_RECORDS)
     if is_set(properties, LAKE_AUTO_COMPACTION):
         steps |= {Step.COMPACT, Step.MANIFESTS}
     if is_set(properties, LAKE_AUTO_EXPIRE_SNAPSHOT):
