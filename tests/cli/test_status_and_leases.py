@@ -36,6 +36,9 @@ def test_status_shows_why_a_table_failed(command, tiered):
     assert status["last_error"] == "no [bold]space[/] left"
     assert status["last_tiered_time"] is None  # S14
     assert status["tiering_epoch"] == status["consecutive_failures"] == 1
+    assert "no [bold]space[/] left" in command("history", tiered).out
+    (last,) = json.loads(command("history", tiered, "--json").out)
+    assert (last["status"], last["driver"], last["lease_id"]) == ("Failed", "driver-1", "cli-lease")
 
 
 def test_a_failing_table_says_since_when_why_of_whom_and_what_is_next(command, client, table):  # E30
@@ -129,12 +132,14 @@ def test_what_a_table_waits_for_is_told_as_on_the_page_in_airflow(command, clien
     assert "runs now" in command("status", tiered).out
 
 
-def test_a_status_after_an_interrupted_round_agrees_with_the_history(command, client, tiered):  # E35
+def test_a_status_after_an_interrupted_round_agrees_with_the_history(command, client, tiered):  # E35, D64
     assert command("resume", tiered).code == 0
     client.claim_tables([TablePath.parse(tiered)], "cli-lease", None, "driver-1")
     client.cancel_tiering("cli-lease", None, "Ctrl-C")
     assert re.search(r" Interrupted .* 0 ", command("status", tiered).out)
     assert " Interrupted " in command("history", tiered).out
+    rounds = json.loads(command("history", tiered, "--json").out)
+    assert [(each["status"], each["interrupted"]) for each in rounds] == [("Failed", True), ("Failed", False)]
     (told,) = json.loads(command("status", tiered, "--json").out)
     assert (told["status"], told["interrupted"]) == ("Failed", True)
     assert command("resume", tiered).code == 0
@@ -177,29 +182,6 @@ def test_a_failure_steers_no_terminal(command, client, tiered):
     assert json.loads(command("status", tiered, "--json").out)[0]["last_error"] == error
 
 
-def test_history_shows_the_round(command, tiered):
-    assert "no [bold]space[/] left" in command("history", tiered).out
-    (last,) = json.loads(command("history", tiered, "--json").out)
-    assert (last["status"], last["driver"], last["lease_id"]) == ("Failed", "driver-1", "cli-lease")
-
-
-def test_history_tells_an_interruption_from_a_failure(command, client, tiered):  # D64
-    path = TablePath.parse(tiered)
-    (claim,) = client.claim_tables([path], "interrupted-lease", None, "driver-1")
-    client.heartbeat(
-        failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, "the JVM was killed", interrupted=True)]
-    )
-    shown = command("history", tiered).out
-    assert "Interrupted" in shown
-    assert "the JVM was killed" in shown
-    rounds = json.loads(command("history", tiered, "--json").out)
-    assert [(each["status"], each["interrupted"]) for each in rounds] == [("Failed", True), ("Failed", False)]
-    outcome = client.lease_outcome("interrupted-lease")
-    assert [each.interrupted for each in outcome.rounds] == [True]
-    (status,) = json.loads(command("status", tiered, "--json").out)
-    assert status["consecutive_failures"] == 1
-
-
 def test_leases_are_listed_and_dropped(command, client, table):
     command("tables", "create", table, "-c", "id BIGINT", "-c", "name STRING", "--primary-key", "id")
     path = TablePath.parse(table)
@@ -214,20 +196,10 @@ def test_leases_are_listed_and_dropped(command, client, table):
     assert command("leases", "drop", "cli-pins").refuses(1, "cli-pins", "leases list")
 
 
-def test_unknown_table_is_named(command):
-    assert command("status", "cli.nowhere").refuses(1, "cli.nowhere")
-    assert command("status", "nowhere").refuses(2, "nowhere")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["status"], ["tables", "list"], ["leases", "list"], ["tier", "--pending"]])
 def test_unreachable_server_is_named_with_what_to_do(command, arguments):
     assert command(*arguments, "--server", NOWHERE).refuses(2, NOWHERE, "fluss-tiering serve")
-
-
-def test_tier_needs_tables_or_pending(command, table):
-    assert command("tier").refuses(2, "--pending")
-    assert command("tier", table, "--pending").refuses(2, "--pending")
 
 
 def test_a_duration_of_rounds_that_is_none_is_refused_before_one_begins(command, table):

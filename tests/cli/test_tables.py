@@ -100,13 +100,6 @@ def test_a_name_in_backticks_is_the_name(command, client, table):
     assert command("tables", "create", f"{table}_2", "-c", "`id`").refuses(2, "NAME TYPE")
 
 
-def test_unknown_table_is_named(command, orders):
-    assert command("put", "cli.nowhere", orders).refuses(1, "cli.nowhere", "does not exist")
-    assert command("tables", "describe", "cli.nowhere").refuses(1, "cli.nowhere")
-    assert command("tables", "drop", "cli.nowhere").refuses(1, "cli.nowhere")
-    assert command("tables", "drop", "cli.nowhere", "--if-exists").code == 0
-
-
 def test_table_that_exists_is_refused(command, table, orders):
     command("tables", "create", table, "--like", orders)
     assert command("tables", "create", table, "--like", orders).refuses(1, table, "exists")
@@ -161,13 +154,6 @@ def test_what_did_not_happen_is_not_told(command, table):  # D30
     assert f"Dropped {table}." in command("tables", "drop", table, "--if-exists").out
     assert f"no table {table}: nothing was dropped" in command("tables", "drop", table, "--if-exists").out
     assert command("tables", "drop-partition", table, "mon", "--if-exists").refuses(1, "does not exist")
-
-
-def test_an_alteration_of_nothing_says_what_is_missing(command, table):  # D30
-    command("tables", "create", table, "-c", "id BIGINT")
-    assert command("tables", "alter", table).refuses(2, "nothing to change", "--set KEY=VALUE", "--reset KEY")
-    twice = ("--set", "a.b=1", "--set", "a.b=2")
-    assert command("tables", "alter", table, *twice).refuses(2, "--set sets 'a.b' twice")
 
 
 @pytest.mark.parametrize(
@@ -290,6 +276,7 @@ def test_a_mistyped_table_is_told_with_the_nearest_name(command, client, tmp_pat
         ("tier", wrong),
     ):
         assert command(*arguments).refuses(1, f"{wrong} does not exist", "Did you mean near.customer_orders?")
+    assert command("status", "nowhere").refuses(2, "nowhere")
     answer = command("status", "elsewhere.payments")
     assert answer.code == 1
     assert "Did you mean" not in answer.err

@@ -115,7 +115,8 @@ def test_options_are_set_and_reset(command, client):  # S20
     (info,) = client.get_tables([table.path])
     assert info.descriptor.properties == {"table.datalake.enabled": "true", "team": "a"}
     for arguments, words in (
-        ((), ("nothing to change",)),
+        ((), ("nothing to change", "--set KEY=VALUE", "--reset KEY")),  # D30
+        (("--set", "a.b=1", "--set", "a.b=2"), ("--set sets 'a.b' twice",)),
         (("--set", "team"), ("--set 'team'", "KEY=VALUE")),
         (("--set", "team=b", "--reset", "team"), ("'team'",)),
         (("--set", "table.datalake.freshness=soon"), ("'soon'",)),

@@ -375,16 +375,3 @@ def test_two_tokens_of_one_name_are_told_apart(
     call(channel, TAKE, tokens[1]["reader"])
     wait_until(lambda: {line["token_id"] for line in lines(log_file)} >= {token.id, tokens[1]["reader"].split("_")[1]})
     assert {line["identity"] for line in lines(log_file) if line["token_id"] == token.id} <= {"token/reader", None}
-
-
-def test_a_write_ends_well_and_says_how_many_rows(
-    tmp_path: Path, log_file: Path, tokens: tuple[Path, dict[str, str]]
-) -> None:
-    with (
-        ServerThread(tmp_path / "data", tokens_file=tokens[0], audit_log=str(log_file)) as server,
-        client_of(server, tokens[1]["admin"]) as client,
-    ):
-        for _ in range(3):
-            new_table(client, range(10))
-    ends = [line for line in lines(log_file) if line["call"] == "WriteRows" and line["event"] == "end"]
-    assert [(line["outcome"], line["rows"]) for line in ends] == [("OK", 10)] * 3
