@@ -83,11 +83,11 @@ check: lint types imports protos-check docs-site ## All checks that run no tests
 test-only: setup $(FLUSS_JARS) ## All tests but the long ones (ARGS=tests/server for some)
 	@$(BIN)/pytest -m "not long" --numprocesses $(PROCESSES) --durations 20 --durations-min 5 $(ARGS)
 
-# Airflow alone takes seconds to import: its tests are not even collected.
+# Airflow alone takes seconds to import: its tests are not even collected. Files are kept in memory where there is room.
 FAST_TESTS := not (spark or cluster or airflow or postgres or server or system or slow or long)
 
 test-fast: $(INSTALLED) $(CATALOG_JAR) ## The tests that need no JVM, Airflow, PostgreSQL or other programs: about a minute
-	@$(BIN)/pytest -m "$(FAST_TESTS)" --ignore tests/provider --ignore tests/system --numprocesses $(PROCESSES) $(ARGS)
+	@$(if $(wildcard /dev/shm),TMPDIR=/dev/shm) $(BIN)/pytest -m "$(FAST_TESTS)" --ignore tests/provider --ignore tests/system --numprocesses $(PROCESSES) $(ARGS)
 
 test-long: setup $(FLUSS_JARS) $(FLINK_JARS) ## The tests that take minutes each
 	@$(BIN)/pytest -m long $(ARGS)

@@ -65,6 +65,8 @@ def retry(lease, context, monkeypatch) -> Callable[[], Retry]:
             return lives(each)
 
         monkeypatch.setattr(living_rounds, "_lives", notice)
+        # An operator looks every two seconds.
+        monkeypatch.setattr(wait_for_living_rounds, "__defaults__", (0.05,))
         trying = Retry(lease, context("submit", try_number=2, max_tries=2))
         wait_until(lambda: waits.is_set() or trying.has_ended)
         assert not trying.has_ended, trying.error

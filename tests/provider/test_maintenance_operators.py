@@ -181,6 +181,7 @@ def test_a_failure_without_words_names_all_tables(server, spark, context):
     assert "hunter2" not in str(error.value)
 
 
+@pytest.mark.long
 @pytest.mark.system
 def test_spark_itself_says_which_table_failed(server, spark_jars, context, new_table, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
