@@ -169,17 +169,6 @@ def test_status_says_what_waits_and_when_the_next_round_is_due(
     assert re.search(r"in \d+ (min|h)", capsys.readouterr().out)
 
 
-def test_status_says_when_a_table_without_new_rows_is_due_again(client: TieringClient, server, capsys, monkeypatch):
-    from fluss_tiering.cli.common import output  # noqa: PLC0415
-    from fluss_tiering.cli.status import status  # noqa: PLC0415
-
-    table = new_table(client, [1, 2, 3], freshness="1h")
-    monkeypatch.setattr(output, "console", Console(width=200))
-    tier_by_hand(client, table)
-    status(table.path, server=server.target)
-    assert re.search(r"in (1 h|\d+ min)\b", capsys.readouterr().out)
-
-
 def test_status_says_that_a_table_rests_until_it_is_written_to(client: TieringClient, server, capsys, monkeypatch):
     from fluss_tiering.cli.common import output  # noqa: PLC0415
     from fluss_tiering.cli.status import status  # noqa: PLC0415

@@ -90,7 +90,7 @@ def check(answer: subprocess.CompletedProcess[str], command: str, extra: str) ->
     assert line.endswith(f"which is not installed: pip install 'fluss-tiering[{extra}]'")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("arguments", "extra", "some"), COMMANDS, ids=[" ".join(each) for each, *_ in COMMANDS])
 def test_a_command_says_what_to_install(run, arguments, extra, some):  # D22
     check(run(*arguments, without=ALL), arguments[0], extra)

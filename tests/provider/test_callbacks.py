@@ -90,9 +90,8 @@ def test_a_context_that_holds_nothing_is_no_error(context, caplog):
     assert "could not be read" in caplog.text
 
 
-def test_a_task_with_a_lease_of_its_own_releases_that_and_no_newer_one(  # D60
-    client, new_table, acquire, driver, failed
-):
+# D60
+def test_a_task_with_a_lease_of_its_own_releases_that_and_no_newer_one(client, new_table, acquire, driver, failed):
     table = new_table()
     older = acquire(table)
     driver.fail_round(older, table, "disk full")

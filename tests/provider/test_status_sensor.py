@@ -154,10 +154,9 @@ def test_no_default_holds_a_slot(lease):  # E11
     assert not sensor(deferrable=False).deferrable
 
 
+# E12
 @pytest.mark.parametrize("arguments", [{}, {"deferrable": False}, {"submit_task_id": None}], ids=str)
-def test_it_makes_room_if_tasks_run_one_after_the_other(  # E12
-    monkeypatch, new_table, acquire, driver, context, arguments
-):
+def test_it_makes_room_if_tasks_run_one_after_the_other(monkeypatch, new_table, acquire, driver, context, arguments):
     table = new_table()
     lease = acquire(table)
     alone = supervisor.InProcessSupervisorComms(supervisor=None)

@@ -244,6 +244,7 @@ def test_yarn_in_cluster_mode_needs_no_further_argument(spark, make, context, le
     } <= set(called())
 
 
+# D67
 @pytest.mark.parametrize(
     ("connection", "said"),
     [
@@ -252,9 +253,7 @@ def test_yarn_in_cluster_mode_needs_no_further_argument(spark, make, context, le
         ("fluss://", "Connection 'other' has no host"),
     ],
 )
-def test_an_unusable_connection_is_one_line_and_one_try(  # D67
-    monkeypatch, spark, make, context, lease, connection, said
-):
+def test_an_unusable_connection_is_one_line_and_one_try(monkeypatch, spark, make, context, lease, connection, said):
     spark("")
     if connection is not None:
         monkeypatch.setenv("AIRFLOW_CONN_OTHER", connection)

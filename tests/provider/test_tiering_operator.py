@@ -85,9 +85,8 @@ def test_a_lease_without_new_rows_starts_no_spark_and_its_sensor_is_content(  # 
     assert judge(outcome, lease["tables"], lease["attempt_token"]).verdict is Verdict.TIERED
 
 
-def test_who_cannot_tell_what_is_new_gives_all_to_spark(  # D27
-    client, spark, make, context, new_table, acquire, monkeypatch
-):
+# D27
+def test_who_cannot_tell_what_is_new_gives_all_to_spark(client, spark, make, context, new_table, acquire, monkeypatch):
     table = new_table()
     put_in_lake(client, TablePath.parse(table))
     lease = acquire(table)

@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Callable[[Certificates], ServerThread], Callable[[Certifi
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 async def test_the_cause_is_told_with_what_to_do(name: str, certificates: Certificates) -> None:

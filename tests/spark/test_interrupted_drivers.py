@@ -152,11 +152,10 @@ def test_the_end_of_the_jvm_interrupts_the_round(  # D64
     assert "failed unexpectedly" not in running.told()
 
 
+# D64
 @pytest.mark.long
 @pytest.mark.parametrize("drains", [False, True], ids=["tables", "a drain"])
-def test_a_driver_that_is_told_to_end_interrupts_its_round(  # D64
-    held: Callable[..., HeldRound], drains: bool
-) -> None:
+def test_a_driver_that_is_told_to_end_interrupts_its_round(held: Callable[..., HeldRound], drains: bool) -> None:
     running = held(drains=drains)
     running.python().send_signal(signal.SIGTERM)
     code, ended = running.end()

@@ -79,6 +79,7 @@ FULL_ROW = {
 LESS = {**FULL_ROW, "list": [], "map": [], "maybe": None}
 
 
+# D42
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
@@ -91,9 +92,7 @@ LESS = {**FULL_ROW, "list": [], "map": [], "maybe": None}
     ],
     ids=["row", "list", "map", "row in row", "row in NOT NULL row", "depth 3"],
 )
-def test_a_null_row_may_have_fields_that_are_not_null(
-    tmp_path: Path, kind: pa.DataType, values: list[Any]
-) -> None:  # D42
+def test_a_null_row_may_have_fields_that_are_not_null(tmp_path: Path, kind: pa.DataType, values: list[Any]) -> None:
     whole = pa.array(values, kind)
     # A decoder may put nulls into the fields of a null row; a batch from a log is a slice.
     for number, rows in enumerate([whole, with_nulls_below(whole), pa.concat_arrays([whole, whole]).slice(4)]):

@@ -56,9 +56,8 @@ def pinned_at(cluster: Cluster, *names: str) -> ClusterLeases:
     return service
 
 
-def test_one_release_that_is_refused_for_good_keeps_no_other_from_the_cluster(  # D16
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+# D16
+def test_one_release_that_is_refused_for_good_keeps_no_other_from_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = FlussTieringError(ErrorCode.UNKNOWN, "Fluss says UNKNOWN_SERVER_ERROR")
     cluster = Cluster({"bad": refusal, "worse": refusal})
     service = pinned_at(cluster, "bad", "good", "worse", "better")
@@ -211,9 +210,8 @@ def leases_at(cluster: LosingCluster, managers: Managers, threads: ServerThreads
     return ClusterLeases(client, threads, storage, loaded)
 
 
-async def test_nothing_is_half_done_while_the_cluster_is_away(  # L10, L13, L21
-    managers: Managers, threads: ServerThreads
-) -> None:
+# L10, L13, L21
+async def test_nothing_is_half_done_while_the_cluster_is_away(managers: Managers, threads: ServerThreads) -> None:
     cluster = LosingCluster()
     leases = leases_at(cluster, managers, threads)
     token = (await leases.acquire("X", HOUR, {FIRST: 4}, allow_empty=False)).attempt_token

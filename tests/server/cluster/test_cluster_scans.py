@@ -50,10 +50,9 @@ def client(server: ServerProcess) -> Iterator[TieringClient]:
         yield connected
 
 
+# K5
 @pytest.mark.slow
-def test_a_scan_of_a_cluster_and_the_log_behind_it_are_the_table(  # K5
-    server: ServerProcess, client: TieringClient
-) -> None:
+def test_a_scan_of_a_cluster_and_the_log_behind_it_are_the_table(server: ServerProcess, client: TieringClient) -> None:
     table = new_table(client, num_buckets=4)
     reader = open_split_reader(client.describe_storage(), server.target)
     with TieringClient(server.target) as writers_client:

@@ -132,14 +132,6 @@ def test_an_empty_table_has_one_round_which_makes_its_lake_table(server: Server)
     assert (status.records_waiting, status.waiting_since, status.lag_ms(server.clock.now_ms())) == (0, None, 0)
 
 
-def test_a_claim_by_name_needs_no_new_records(server: Server) -> None:  # D27
-    table = new_table(server.client, [1])
-    server.tier(table)
-    server.clock.advance(HOUR)
-    before = server.status(table).tiering_epoch
-    assert server.claim(table).tiering_epoch == before + 1
-
-
 def test_a_failed_table_is_tried_again_without_new_records(server: Server) -> None:  # D27
     table = new_table(server.client, [1])
     server.tier(table)
@@ -219,12 +211,11 @@ def test_a_table_that_cannot_be_read_is_due_so_that_its_round_tells_why(tmp_path
         wait_until(lambda: server.state_after(table, 0) is TieringState.PENDING)
 
 
+# D27
 @pytest.mark.parametrize("primary_key", [True, False])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.sampled(3)
-def test_what_waits_is_what_the_buckets_and_the_lake_snapshot_say(
-    server: Server, primary_key: bool, seed: int
-) -> None:  # D27
+def test_what_waits_is_what_the_buckets_and_the_lake_snapshot_say(server: Server, primary_key: bool, seed: int) -> None:
     chance = random.Random(seed)
     columns = ("day", "STRING NOT NULL"), ("id", "BIGINT NOT NULL"), ("name", "STRING")
     table = server.client.create_table(

@@ -135,9 +135,8 @@ def test_an_acquire_that_is_overtaken_pins_nothing_more_and_says_so(  # L22, D5
     assert managers.leases.leases() == kept[0]
 
 
-def test_an_acquire_of_the_last_moment_is_still_the_leases_own(  # L9, D5
-    managers: Managers, clock: VirtualClock
-) -> None:
+# L9, D5
+def test_an_acquire_of_the_last_moment_is_still_the_leases_own(managers: Managers, clock: VirtualClock) -> None:
     token = managers.acquire("X", HOUR, {B0: 5}).attempt_token
     clock.advance(HOUR)
     managers.leases.pin_rest("X", token, {B1: 6})

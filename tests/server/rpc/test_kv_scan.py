@@ -245,9 +245,8 @@ def test_an_open_scanner_holds_no_rows(client: TieringClient, stub: KvScanStub, 
         close(stub, scanner_id)
 
 
-def test_dropping_the_table_expires_its_scanners(
-    client: TieringClient, stub: KvScanStub, server: Server
-) -> None:  # K12
+# K12
+def test_dropping_the_table_expires_its_scanners(client: TieringClient, stub: KvScanStub, server: Server) -> None:
     table, other = new_table(client, range(10)), new_table(client, range(10))
     answers = [stub.ScanKv(request(each, batch_size_bytes=1), timeout=20) for each in (table, table, other)]
     client.drop_table(table.path, drop_untiered=True)
@@ -306,9 +305,8 @@ def test_two_calls_at_once(client: TieringClient, stub: KvScanStub, server: Serv
     close(stub, answer.scanner_id)
 
 
-def test_an_open_whose_client_went_away_leaves_nothing(  # K17
-    client: TieringClient, server: Server, running: Server
-) -> None:
+# K17
+def test_an_open_whose_client_went_away_leaves_nothing(client: TieringClient, server: Server, running: Server) -> None:
     table = new_table(client, range(200), num_buckets=2)
     chance = random.Random(5)
     for _ in range(40):

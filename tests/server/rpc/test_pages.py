@@ -144,9 +144,8 @@ def test_the_client_reads_all_pages(target: str, monkeypatch: pytest.MonkeyPatch
         assert (client.list_tables(), client.list_leases(), client.list_tiering_rounds()) == whole
 
 
-def test_the_server_looks_at_some_tables_at_a_time(  # D5
-    target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+# D5
+def test_the_server_looks_at_some_tables_at_a_time(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     original = lake_tiering.LakeTieringServicer._rounds
 

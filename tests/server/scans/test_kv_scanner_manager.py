@@ -180,9 +180,8 @@ def test_a_scanner_that_is_being_read_is_not_idle(scanners: KvScannerManager, cl
     assert scanners.drop_expired() == 0
 
 
-def test_a_second_call_is_refused_and_harms_neither(
-    scanners: KvScannerManager, clock: VirtualClock
-) -> None:  # K14, K11
+# K14, K11
+def test_a_second_call_is_refused_and_harms_neither(scanners: KvScannerManager, clock: VirtualClock) -> None:
     scanner_id, _ = opened(scanners, CountingScan(12))
     step = scanners.begin(scanner_id, 1, "me")
     for call_seq_id in (0, 1, 2):

@@ -102,9 +102,8 @@ def test_a_scanner_is_named_in_errors_as_far_as_that_is_of_use(scanners: KvScann
 # Slots
 
 
-def test_a_bucket_with_other_scanners_has_one_free_slot_when_one_ends(
-    scanners: KvScannerManager,
-) -> None:  # K2, K13, K17
+# K2, K13, K17
+def test_a_bucket_with_other_scanners_has_one_free_slot_when_one_ends(scanners: KvScannerManager) -> None:
     scan = CountingScan()
     first, _ = (scanning(scanners, each) for each in (scan, CountingScan()))
     scanners.close(first, "me")

@@ -83,9 +83,8 @@ def test_what_was_dropped_by_hand_is_not_made_anew(store_location: Path | str, t
     database.engine.dispose()
 
 
-def test_a_migration_that_fails_changes_nothing(
-    store_location: Path | str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # S24
+# S24
+def test_a_migration_that_fails_changes_nothing(store_location: Path | str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as full:
         full.setattr(command, "upgrade", Mock(side_effect=FlussTieringError(ErrorCode.STORAGE, "the disk is full")))
         with pytest.raises(FlussTieringError, match="the disk is full"):

@@ -69,9 +69,8 @@ def test_what_cannot_be_altered_changes_nothing(client: TieringClient) -> None: 
     assert client.get_tables([table.path])[0].descriptor == table.descriptor
 
 
-def test_an_alteration_that_cannot_be_recorded_is_undone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # S24, S20
+# S24, S20
+def test_an_alteration_that_cannot_be_recorded_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise FlussTieringError(ErrorCode.STORAGE, "the disk is full")
 

@@ -67,9 +67,8 @@ def test_a_silent_round_fails_also_if_others_are_not_silent(managers: Managers, 
 # Tables that go
 
 
-def test_a_table_that_was_dropped_while_no_server_ran_ends_its_round(  # S25
-    managers: Managers, clock: VirtualClock
-) -> None:
+# S25
+def test_a_table_that_was_dropped_while_no_server_ran_ends_its_round(managers: Managers, clock: VirtualClock) -> None:
     managers.claim(managers.add_table(1), "X")
     clock.advance(MINUTE)
     del managers.tables[1]
@@ -92,9 +91,8 @@ def test_a_table_that_could_not_be_used_is_registered_once(managers: Managers) -
     assert managers.status(table).parked, "to register again changes nothing"
 
 
-def test_a_table_that_can_be_used_again_is_due_by_its_own_creation(  # S2, D2
-    managers: Managers, clock: VirtualClock
-) -> None:
+# S2, D2
+def test_a_table_that_can_be_used_again_is_due_by_its_own_creation(managers: Managers, clock: VirtualClock) -> None:
     table = managers.add_table(1, freshness="1h")
     clock.advance(30 * MINUTE)
     managers.fail(managers.claim(table))
@@ -288,9 +286,8 @@ def test_a_drop_that_was_recorded_late_is_recorded_once(managers: Managers, cloc
     assert managers.lease_outcome("X", None) == recorded
 
 
-def test_time_that_a_server_stood_still_is_given_to_running_rounds(  # S4, D3
-    managers: Managers, clock: VirtualClock
-) -> None:
+# S4, D3
+def test_time_that_a_server_stood_still_is_given_to_running_rounds(managers: Managers, clock: VirtualClock) -> None:
     idle, running = managers.add_table(1), managers.add_table(2)
     claim = managers.claim(running)
     managers.tiering.allow_for_standstill(MINUTE)
@@ -304,9 +301,8 @@ def test_time_that_a_server_stood_still_is_given_to_running_rounds(  # S4, D3
     assert managers.beat(claim).tiering_errors
 
 
-def test_a_success_leaves_nothing_of_the_failures_before_it(
-    managers: Managers, clock: VirtualClock
-) -> None:  # S12, S18
+# S12, S18
+def test_a_success_leaves_nothing_of_the_failures_before_it(managers: Managers, clock: VirtualClock) -> None:
     table = managers.add_table(1, freshness="1h")
     for failures in (1, 2):
         managers.fail(managers.claim(table), "disk full")

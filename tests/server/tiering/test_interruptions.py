@@ -42,10 +42,9 @@ def newest(managers: Managers, table: TableInfo) -> TieringRound:
     return ended
 
 
+# D64, S19
 @pytest.mark.parametrize("how", INTERRUPTED)
-def test_an_interrupted_round_is_no_failure_of_its_table(  # D64, S19
-    managers: Managers, clock: VirtualClock, how: str
-) -> None:
+def test_an_interrupted_round_is_no_failure_of_its_table(managers: Managers, clock: VirtualClock, how: str) -> None:
     interrupt, error = INTERRUPTED[how]
     table = managers.add_table(1)
     managers.fail(managers.claim(table))

@@ -149,9 +149,8 @@ def test_another_definition_ends_parking_alone(managers: Managers) -> None:  # S
     assert managers.status(resting) == before, "a rest is not cut short"
 
 
-def test_a_round_that_somebody_cancelled_is_no_failure_of_its_table(  # S19
-    managers: Managers, clock: VirtualClock
-) -> None:
+# S19
+def test_a_round_that_somebody_cancelled_is_no_failure_of_its_table(managers: Managers, clock: VirtualClock) -> None:
     table = managers.add_table(1, freshness="0s")
     managers.fail(managers.claim(table))
     managers.claim(table, "X", managers.acquire("X", 1000, {}).attempt_token)

@@ -92,9 +92,8 @@ def test_a_call_of_a_round_is_let_through_as_long_as_the_round_runs(managers: Ma
     assert f"table {table.path} is not Tiering but Scheduled: the round" in finished.message
 
 
-def test_a_refused_commit_is_the_last_error_of_a_round_that_goes_on(  # S10, S11
-    managers: Managers, clock: VirtualClock
-) -> None:
+# S10, S11
+def test_a_refused_commit_is_the_last_error_of_a_round_that_goes_on(managers: Managers, clock: VirtualClock) -> None:
     table = managers.add_table(1)
     claim = managers.claim(table)
     clock.advance(MINUTE)

@@ -84,7 +84,7 @@ def rows_of_types(types: dict[str, Any], ids: range) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @FORMATS
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "log"])
 @pytest.mark.parametrize("types", [VALUES, TIMES, NESTED], ids=["plain types", "times", "nested types"])

@@ -105,7 +105,7 @@ def table_with(tiering: Tiering, key: str, value: str) -> TableInfo:
 @pytest.mark.slow
 @pytest.mark.parametrize(("key", "value"), [(DATA, "9223372036854775807"), (MANIFESTS, "0"), (MANIFESTS, "-1")])
 @pytest.mark.parametrize("keep", [compacted, maintained])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_size_that_is_none_is_refused_in_words(
     tiering: Tiering, key: str, value: str, keep: Callable[[Tiering, TableInfo], Compaction | Maintenance]
 ) -> None:
@@ -129,19 +129,19 @@ def sentence(path: object) -> str:
 EVERY_COMMAND = [["verify"], ["compact"], ["expire"], ["clean"], ["maintain"], ["maintain", "--dry-run"]]
 
 
-@pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=" ".join)
-def test_a_named_table_is_an_error(tiering: Tiering, monkeypatch, capsys, arguments):
+def test_a_named_table_is_an_error(tiering: Tiering, monkeypatch, capsys):
     table = tiering.table()
     tiering.write(table, named(range(3), "row"))
     run = command(tiering, monkeypatch)
-    assert run(*arguments, str(table.path), "--server", tiering.target) == 1
-    printed = capsys.readouterr()
-    assert f"{table.path}: {sentence(table.path)}\n" in printed.out
-    assert "no orphan files" not in printed.out
-    assert "skipped" not in printed.err
-    assert run(*arguments, str(table.path), "--json", "--server", tiering.target) == 1
-    (told,) = json.loads(capsys.readouterr().out)
-    assert told["error"] == sentence(table.path)
+    for arguments in EVERY_COMMAND:
+        assert run(*arguments, str(table.path), "--server", tiering.target) == 1, arguments
+        printed = capsys.readouterr()
+        assert f"{table.path}: {sentence(table.path)}\n" in printed.out, arguments
+        assert "no orphan files" not in printed.out, arguments
+        assert "skipped" not in printed.err, arguments
+        assert run(*arguments, str(table.path), "--json", "--server", tiering.target) == 1, arguments
+        (told,) = json.loads(capsys.readouterr().out)
+        assert told["error"] == sentence(table.path), arguments
 
 
 @pytest.mark.system

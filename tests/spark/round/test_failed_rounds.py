@@ -222,6 +222,7 @@ def test_secrets_stay_out_of_what_is_logged_and_recorded(application: Applicatio
 # What is the table's fault, and what is not
 
 
+# D64
 @pytest.mark.parametrize(
     ("failure", "interrupted"),
     [
@@ -234,9 +235,7 @@ def test_secrets_stay_out_of_what_is_logged_and_recorded(application: Applicatio
     ],
     ids=str,
 )
-def test_a_round_tells_whether_its_table_is_to_blame(  # D64
-    application: Application, failure: Exception, interrupted: bool
-):
+def test_a_round_tells_whether_its_table_is_to_blame(application: Application, failure: Exception, interrupted: bool):
     table = application.table(key=False)
     application.write(table, named(range(4), "row"))
 

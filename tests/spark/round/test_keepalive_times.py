@@ -141,9 +141,8 @@ def times(calls: Sequence[tuple[float, object]]) -> list[float]:
 # Leases
 
 
-def test_a_lease_is_renewed_every_third_of_its_duration(  # L16, D17
-    time: Time, server: Server, keepalive: KeepAlive
-) -> None:
+# L16, D17
+def test_a_lease_is_renewed_every_third_of_its_duration(time: Time, server: Server, keepalive: KeepAlive) -> None:
     keepalive.hold("X", 1)
     keepalive.hold("Y", 2)
     live(time, keepalive, 3 * LEASE_S)
@@ -159,9 +158,8 @@ def test_a_renewal_that_fails_is_tried_again_soon(time: Time, server: Server, ke
     assert times(server.renewals) == [200, 205, 210, 410]
 
 
-def test_a_lease_is_renewed_while_any_of_its_tables_holds_it(  # L16, L24
-    time: Time, server: Server, keepalive: KeepAlive
-) -> None:
+# L16, L24
+def test_a_lease_is_renewed_while_any_of_its_tables_holds_it(time: Time, server: Server, keepalive: KeepAlive) -> None:
     for table_id in (1, 2):
         keepalive.hold("X", table_id)
     keepalive.hold("Y", 1)
@@ -192,9 +190,8 @@ def test_a_lease_that_is_gone_stops_the_rounds_that_hold_it_and_no_other(  # L5,
 # Heartbeats
 
 
-def test_one_heartbeat_every_half_minute_is_of_all_rounds(  # S4
-    time: Time, server: Server, keepalive: KeepAlive
-) -> None:
+# S4
+def test_one_heartbeat_every_half_minute_is_of_all_rounds(time: Time, server: Server, keepalive: KeepAlive) -> None:
     for table_id in (1, 2):
         keepalive.watch(guard(time, table_id))
     live(time, keepalive, 130)
@@ -371,9 +368,8 @@ def test_news_from_before_a_claim_are_told_from_those_of_its_end(  # D66
     assert len(server.heartbeats) == asks
 
 
-def test_news_of_tables_without_a_round_ask_for_nothing(
-    time: Time, server: Server, keepalive: KeepAlive
-) -> None:  # D66
+# D66
+def test_news_of_tables_without_a_round_ask_for_nothing(time: Time, server: Server, keepalive: KeepAlive) -> None:
     ended, other = guard(time, 1), TablePath("db", "t2")
     news = StatusChanges((TieringStatus(2, other, TieringState.FAILED, 0, 9),), removed=(TablePath("db", "t3"),))
     keepalive.hear(news)

@@ -104,7 +104,7 @@ def misplaced(tiering: Tiering, table: TableInfo) -> list[Mapping[str, Any]]:
 
 
 @pytest.mark.parametrize("partition_by", CASES)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_each_row_is_where_iceberg_looks_for_it(tiering: Tiering, partition_by: str) -> None:
     table = made(tiering, partition_by)
     rows = write(tiering, table, range(60))

@@ -32,10 +32,9 @@ def cut(monkeypatch: pytest.MonkeyPatch, start: int) -> None:
     monkeypatch.setattr(TieringClient, "list_buckets", cut_buckets)
 
 
+# D44
 @pytest.mark.parametrize("way", ["equality", "position"])
-def test_a_bucket_whose_log_has_a_gap_is_read_again_from_its_snapshot(  # D44
-    application: Application, monkeypatch, way: str
-):
+def test_a_bucket_whose_log_has_a_gap_is_read_again_from_its_snapshot(application: Application, monkeypatch, way: str):
     table = application.table(properties={"table.datalake.delete-files": way})
     application.write(table, named(range(10), "first"))
     application.tier(table)

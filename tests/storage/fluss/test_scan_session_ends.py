@@ -129,9 +129,8 @@ def test_a_session_that_the_server_ended_is_lost(storage: FlussStorage, fluss: F
     assert (scanning.lost, free_places(fluss, table)) == (1, PLACES)
 
 
-def test_a_client_may_read_its_last_batch_again_and_no_earlier_one(  # K15
-    storage: FlussStorage, small: None
-) -> None:
+# K15
+def test_a_client_may_read_its_last_batch_again_and_no_earlier_one(storage: FlussStorage, small: None) -> None:
     table = new_table(storage)
     upsert(storage, table, 0, 200)
     scan = Scanning(storage, table).scan
