@@ -49,6 +49,7 @@ def test_locations_with_spaces_marks_and_letters_of_any_script(spark, tmp_path: 
     table.check(*READERS[table.version])
 
 
+@pytest.mark.sampled(1)
 def test_a_round_s_rows_and_deletes_are_in_one_snapshot(table: DeletedRows) -> None:
     first, second = table.add(range(10), range(10, 20))
     lake = table.open()

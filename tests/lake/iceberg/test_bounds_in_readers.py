@@ -65,6 +65,7 @@ POISON = {
 
 @pytest.mark.parametrize("kind", POISON)
 @pytest.mark.parametrize("as_key", [False, True])
+@pytest.mark.sampled(2)
 def test_dates_and_times_of_any_year_are_found(spark, tmp_path, kind, as_key):  # D41
     counts, literal = POISON[kind]
     lake = Lake(spark, tmp_path, {"id": "INT", "t": f"{kind}{' NOT NULL' if as_key else ''}"}, ("t",) if as_key else ())

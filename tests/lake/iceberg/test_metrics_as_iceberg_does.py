@@ -69,6 +69,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("mode", ["truncate(16)", "truncate(1)", "full", "counts", "none"])
+@pytest.mark.sampled(2)
 def test_spark_writes_the_same_metrics_of_the_same_rows(spark, tmp_path, mode):  # D40
     properties = {"write.metadata.metrics.default": mode, "write.metadata.metrics.column.row.x": "full"}
     lake = Lake(spark, tmp_path, TYPES, properties=properties)

@@ -75,6 +75,7 @@ def is_equal(tiering: Tiering, table: TableInfo) -> bool:
 
 
 @pytest.mark.parametrize("primary_key", [True, False])
+@pytest.mark.sampled(1)
 def test_readers_of_main_see_only_what_was_published(tiering: Tiering, primary_key: bool) -> None:
     table = branched(tiering, primary_key=primary_key)
     first = tiered(tiering, table, named([1, 2], "first"))
@@ -198,6 +199,7 @@ def test_maintenance_works_on_the_branch(tiering: Tiering) -> None:
 
 
 @pytest.mark.parametrize("branch", ["main", "audit"])
+@pytest.mark.sampled(1)
 def test_an_expiry_leaves_what_a_tag_needs(tiering: Tiering, branch: str) -> None:
     table = branched(tiering, primary_key=False, properties={"table.datalake.commit-branch": branch})
     for number in range(2):

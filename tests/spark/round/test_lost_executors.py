@@ -167,6 +167,7 @@ def truncate(path: Path) -> None:
 # D48
 @pytest.mark.parametrize("primary_key", [True, False])
 @pytest.mark.parametrize("harm", [Path.unlink, truncate])
+@pytest.mark.sampled(1)
 def test_a_file_that_is_not_where_an_executor_wrote_it_is_not_committed(
     tiering: Tiering, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None], primary_key: bool
 ):

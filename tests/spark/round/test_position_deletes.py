@@ -156,6 +156,7 @@ def assert_no_failure(tiering: Tiering, table: TableInfo) -> None:
 
 
 # E3
+@pytest.mark.sampled(1)
 @FORMATS
 def test_rounds_land_whenever_somebody_rewrites_all_files_meanwhile(
     tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch
@@ -214,6 +215,7 @@ def test_of_many_changes_the_last_ones_count(tiering: Tiering, version: int, mon
     assert_equal(tiering, table, expected, version)
 
 
+@pytest.mark.sampled(1)
 @FORMATS
 def test_rows_are_deleted_in_more_new_files_than_a_row_delta_takes(
     tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch

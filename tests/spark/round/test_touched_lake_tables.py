@@ -179,6 +179,7 @@ def before_the_next_commit(monkeypatch: pytest.MonkeyPatch, do: Callable[[], obj
 
 
 @pytest.mark.parametrize("primary_key", [True, False])
+@pytest.mark.sampled(1)
 def test_a_rollback_while_a_round_writes_is_told_with_what_to_do(
     tiering: Tiering, monkeypatch: pytest.MonkeyPatch, primary_key: bool
 ) -> None:

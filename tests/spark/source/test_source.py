@@ -68,6 +68,7 @@ def named(numbers: range) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("key", [None, "id"], ids=["log table", "primary-key table"])
+@pytest.mark.sampled(1)
 def test_every_type_arrives_as_it_was_written(tiering: Tiering, key):
     table = create(tiering, columns(**ALL_TYPES), [FULL, EMPTY], key=key)
 
