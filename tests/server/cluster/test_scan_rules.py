@@ -180,6 +180,7 @@ def test_a_rule_of_scans_in_front_of_a_cluster(at: Rule, cluster: tuple[FlussClu
 
 @plays()
 def test_a_rule_of_scans_of_the_embedded_storage(at: Rule, embedded: Running) -> None:
+    # K2, K3, K4, K5, K6, K7, K8, K9, K10, K11, K12, K13, K14, K15, K17
     with _asking_us(embedded) as on:
         assert at.play(on) == at.expected(EMBEDDED)
 

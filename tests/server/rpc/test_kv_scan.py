@@ -1,11 +1,10 @@
-"""Scans over gRPC on the embedded storage, call by call, as a client by another author would send them."""
+"""Scans over gRPC on the embedded storage: what they hold, and what is left of them. Their rules: `scan_rules.py`."""
 
 from __future__ import annotations
 
 import gc
 import random
 import threading
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from engine_support import SCHEMA, ServerThread, VirtualClock, descriptor, new_path, new_table, put
+from engine_support import SCHEMA, ServerThread, VirtualClock, descriptor, new_path, new_table
 from fluss_tiering.api.v1 import kv_scan_pb2 as pb
 from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanStub
 from fluss_tiering.client import TieringClient
@@ -155,60 +154,6 @@ def test_a_malformed_call_is_refused_before_anything_is_looked_up(stub: KvScanSt
     assert (server.open_count, views()) == (0, 0)
 
 
-def test_a_malformed_continuation_does_not_keep_the_scanner_alive(  # K11
-    client: TieringClient, stub: KvScanStub, server: Server
-) -> None:
-    first = stub.ScanKv(request(new_table(client, range(100)), batch_size_bytes=10), timeout=20)
-    server.clock.advance(TTL)
-    for fields in ({"batch_size_bytes": 0}, {"call_seq_id": 9}, {"bucket_scan_req": {"table_id": 1}}):
-        call = pb.ScanKvRequest(**{"scanner_id": first.scanner_id, "batch_size_bytes": 1, "call_seq_id": 1, **fields})
-        assert refusal(lambda call=call: stub.ScanKv(call, timeout=20)) is ErrorCode.INVALID_SCAN_REQUEST
-    server.clock.advance(1)
-    settled(server, 0)
-
-
-def test_what_cannot_be_scanned_is_refused(client: TieringClient, stub: KvScanStub, tmp_path: Path) -> None:  # K3
-    log, table = new_table(client, [1], primary_key=False), new_table(client, [1])
-    assert refusal(lambda: stub.ScanKv(request(log), timeout=20)) is ErrorCode.TABLE_WITHOUT_PRIMARY_KEY
-    assert refusal(lambda: stub.ScanKv(request(table, 1), timeout=20)) is ErrorCode.INVALID_REQUEST
-    assert refusal(lambda: stub.ScanKv(request(table, -1), timeout=20)) is ErrorCode.INVALID_REQUEST
-    client.drop_table(table.path, drop_untiered=True)
-    assert refusal(lambda: stub.ScanKv(request(table), timeout=20)) is ErrorCode.TABLE_NOT_EXIST
-
-
-def test_a_scan_call_by_call(client: TieringClient, stub: KvScanStub) -> None:  # K5, K6, K7
-    table = new_table(client, range(300))
-    answers = [stub.ScanKv(request(table, batch_size_bytes=1000), timeout=20)]
-    put(client, table, dict.fromkeys(range(300, 400), "later"))
-    while answers[-1].has_more_results:
-        call = pb.ScanKvRequest(scanner_id=answers[0].scanner_id, call_seq_id=len(answers), batch_size_bytes=1000)
-        answers.append(stub.ScanKv(call, timeout=20))
-    assert sorted(each for answer in answers for each in ids_of(answer)) == list(range(300))
-    assert [answer.HasField("log_offset") for answer in answers] == [True] + [False] * (len(answers) - 1)
-    assert answers[0].log_offset == 300
-    assert max(len(answer.records) for answer in answers) < 1000 + 600
-
-
-def test_the_operators_maximum_bounds_a_batch(client: TieringClient, stub: KvScanStub, running: Server) -> None:  # K7
-    table = client.create_table(new_path(), descriptor())
-    rows = pa.table({"id": range(30), "name": ["x" * (1 << 20)] * 30}, schema=SCHEMA)
-    assert sum(client.write_rows(table.path, WriteKind.UPSERT, [rows])) == 30
-    first = stub.ScanKv(request(table, batch_size_bytes=2**31 - 1), timeout=20)
-    assert len(ids_of(first)) == 9
-    small = stub.ScanKv(request(table, batch_size_bytes=1), timeout=20)
-    assert len(ids_of(small)) == 1
-    for scanner_id in (first.scanner_id, small.scanner_id):
-        close(stub, scanner_id)
-
-
-@pytest.mark.parametrize(("limit", "expected"), [(0, 100), (-5, 100), (None, 100), (7, 7), (1000, 100)])
-def test_limits(client: TieringClient, stub: KvScanStub, limit: int | None, expected: int) -> None:  # K9
-    answer = stub.ScanKv(request(new_table(client, range(100)), limit=limit), timeout=20)
-    assert (len(ids_of(answer)), answer.has_more_results) == (expected, False)
-    again = pb.ScanKvRequest(scanner_id=answer.scanner_id, call_seq_id=1, batch_size_bytes=SIZE)
-    assert refusal(lambda: stub.ScanKv(again, timeout=20)) is ErrorCode.UNKNOWN_SCANNER_ID
-
-
 def test_an_empty_bucket_takes_no_slot_even_when_none_is_free(client: TieringClient, stub: KvScanStub) -> None:  # K4
     table = new_table(client, range(40), num_buckets=1)
     held = [stub.ScanKv(request(table, batch_size_bytes=1), timeout=20) for _ in range(8)]
@@ -246,24 +191,6 @@ def test_an_open_scanner_holds_no_rows(client: TieringClient, stub: KvScanStub, 
 
 
 # K12
-def test_dropping_the_table_expires_its_scanners(client: TieringClient, stub: KvScanStub, server: Server) -> None:
-    table, other = new_table(client, range(10)), new_table(client, range(10))
-    answers = [stub.ScanKv(request(each, batch_size_bytes=1), timeout=20) for each in (table, table, other)]
-    client.drop_table(table.path, drop_untiered=True)
-    assert (server.open_count, views()) == (1, 1)
-    calls = [pb.ScanKvRequest(scanner_id=each.scanner_id, call_seq_id=1, batch_size_bytes=1) for each in answers]
-    for call in calls[:2]:
-        assert refusal(lambda call=call: stub.ScanKv(call, timeout=20)) is ErrorCode.SCANNER_EXPIRED
-    assert len(ids_of(stub.ScanKv(calls[2], timeout=20))) == 1
-    for answer in answers:
-        close(stub, answer.scanner_id)  # K13
-
-
-def test_an_unknown_scanner_can_be_closed_but_not_continued(stub: KvScanStub) -> None:  # K13, K10
-    for scanner_id in (b"", b"nobody", bytes(16), b"x" * 10_000):
-        close(stub, scanner_id)
-        call = pb.ScanKvRequest(scanner_id=scanner_id, call_seq_id=1, batch_size_bytes=1)
-        assert refusal(lambda call=call: stub.ScanKv(call, timeout=20)) is ErrorCode.UNKNOWN_SCANNER_ID
 
 
 def test_who_leads_no_longer_closes_scanners_but_serves_none(  # K3, K12, K13
@@ -286,23 +213,6 @@ def test_who_leads_no_longer_closes_scanners_but_serves_none(  # K3, K12, K13
         assert (server.open_count, views()) == (0, 0)
     finally:
         server.leads = True
-
-
-def test_two_calls_at_once(client: TieringClient, stub: KvScanStub, server: Server) -> None:  # K14, K15
-    answer = stub.ScanKv(request(new_table(client, range(10)), batch_size_bytes=1), timeout=20)
-    scan = server.scanners[-1]._scanners[answer.scanner_id].scan
-    call = pb.ScanKvRequest(scanner_id=answer.scanner_id, call_seq_id=1, batch_size_bytes=1)
-    with scan._lock:
-        first = stub.ScanKv.future(call, timeout=20)
-        while not server.scanners[-1]._scanners[answer.scanner_id].in_flight:
-            time.sleep(0.01)
-        assert refusal(lambda: stub.ScanKv(call, timeout=20)) is ErrorCode.INVALID_SCAN_REQUEST
-        assert not first.done()
-    again = stub.ScanKv(call, timeout=20) if first.result() else None
-    assert again == first.result()
-    call.call_seq_id = 2
-    assert ids_of(stub.ScanKv(call, timeout=20)) != ids_of(again)
-    close(stub, answer.scanner_id)
 
 
 # K17
