@@ -133,12 +133,6 @@ class FlussJavaClient:
         """Add a column at the end; return `info`."""
         return self._ask("add_column", path, name=name, type=data_type)
 
-    def set_option(self, path: TablePath, key: str, value: str | None) -> dict[str, Any]:
-        """Set an option of a table, or reset it if the value is None; return `info`."""
-        if value is None:
-            return self._ask("reset", path, key=key)
-        return self._ask("set", path, key=key, value=value)
-
     def append(self, path: TablePath, rows: Iterable[Sequence[Any]]) -> int:
         """Append rows to a log table, in one batch for each bucket if they fit; return their number."""
         return self._ask("append", path, rows=[plain(list(row)) for row in rows])

@@ -127,10 +127,6 @@ final class FlussJavaClient {
                                 DataTypeParser.parse(request.get("type").asText()),
                                 null,
                                 TableChange.ColumnPosition.last()));
-            case "set":
-                return change(path, TableChange.set(request.get("key").asText(), request.get("value").asText()));
-            case "reset":
-                return change(path, TableChange.reset(request.get("key").asText()));
             case "append":
                 return append(path, request);
             case "upsert":

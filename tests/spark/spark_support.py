@@ -33,9 +33,6 @@ _NUMBERS = itertools.count(1)
 
 Rows = Mapping[int, str | None]
 
-BY_KEY = {"table.datalake.enabled": "true", "table.datalake.delete-files": "equality"}
-"""The properties of a table whose rounds write equality deletes."""
-
 
 def lake_catalog(folder: Path) -> dict[str, str]:
     """Return the properties of a catalog whose name no other test uses in its session."""
