@@ -232,6 +232,7 @@ class Handle:
             "formatVersion": self._content.format_version,
             "properties": {},
             "specs": [{"spec-id": 0, "fields": [{"field-id": 1000, "name": "bucket"}]}],
+            "sortOrder": {"fields": []},
             "schema": {"fields": [{"id": number, "name": name} for number, name in enumerate(SYSTEM_COLUMNS, 1)]},
         }
         return (

@@ -106,6 +106,14 @@ LAKE_PARTITION_BY: Final = TableOption(
     "`truncate(N, …)` of them. The lake table has none of Fluss's three columns then. Later, change its partitioning "
     "in SQL, and the next round follows. It is not an option of Fluss, and a cluster creates its lake tables itself.",
 )
+LAKE_SORT_BY: Final = TableOption(
+    "table.datalake.sort-by",
+    "String",
+    "–",
+    "The columns by which the rows of each file are sorted, for example `region, at`. The lake table that a round "
+    "creates has this sort order, and none of Fluss's three columns. Later, change it in SQL (`WRITE ORDERED BY`), and "
+    "the next round follows. It is not an option of Fluss, and a cluster creates its lake tables itself.",
+)
 LAKE_RECORD_EXPIRE_TIME: Final = TableOption(
     "table.datalake.record-level.expire-time",
     "Duration",
@@ -236,6 +244,7 @@ TABLE_OPTIONS: Final = (
     LAKE_COMMIT_BRANCH,
     LAKE_LAYOUT,
     LAKE_PARTITION_BY,
+    LAKE_SORT_BY,
     LAKE_RECORD_EXPIRE_TIME,
     LAKE_RECORD_TIME_FIELD,
     LAKE_AUTO_COMPACTION,
@@ -400,7 +409,13 @@ def delete_files_of(properties: Mapping[str, str]) -> str:
 def has_clean_layout(properties: Mapping[str, str]) -> bool:
     """Return whether a round creates the lake table of a table with these options in the clean layout."""
     layout = properties.get(LAKE_LAYOUT.key, LAKE_LAYOUT.default)
-    return LAKE_PARTITION_BY.key in properties or layout.lower() == "clean"
+    return layout.lower() == "clean" or not properties.keys().isdisjoint({LAKE_PARTITION_BY.key, LAKE_SORT_BY.key})
+
+
+def sort_columns_of(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns of the option `LAKE_SORT_BY`; none if the table does not have it."""
+    text = properties.get(LAKE_SORT_BY.key)
+    return () if text is None else tuple(each.strip().strip("`") for each in text.split(","))
 
 
 def commit_branch_of(properties: Mapping[str, str]) -> str:

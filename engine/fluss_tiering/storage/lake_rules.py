@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.partition_by import expected_type, parse_partition_by
 from fluss_tiering.model.table import SYSTEM_COLUMNS, DataType, DataTypeRoot, TableDescriptor, TablePath
@@ -30,6 +31,7 @@ from fluss_tiering.model.table_options import (
     LAKE_LAYOUT,
     LAKE_PARTITION_BY,
     LAKE_RECORD_TIME_FIELD,
+    LAKE_SORT_BY,
     LAKE_TABLE_NAME,
     LAKE_TABLE_PREFIX,
     LAYOUTS,
@@ -39,6 +41,7 @@ from fluss_tiering.model.table_options import (
     expected_of_bloom_filters,
     expected_of_commits,
     record_expiry,
+    sort_columns_of,
 )
 
 _MAX_KEY_TIMESTAMP_PRECISION: Final = 6
@@ -78,6 +81,7 @@ def check_lake_rules(descriptor: TableDescriptor) -> None:
         _properties(descriptor.properties),
         _delete_files(descriptor),
         _partition(descriptor),
+        _sort_order(descriptor),
         _record_expiry(descriptor),
     )
     for objections in rules:
@@ -194,6 +198,17 @@ def _partition(descriptor: TableDescriptor) -> Iterator[str]:
             )
         elif each.column in descriptor.partition_keys and each.name == "identity":
             yield f"{key} is {text!r}: {each.column!r} is a partition key already: leave it out"
+
+
+def _sort_order(descriptor: TableDescriptor) -> Iterator[str]:
+    names = sort_columns_of(descriptor.properties)
+    sortable = [column.name for column in descriptor.columns if column.data_type.root not in NESTED]
+    for number, name in enumerate(names):
+        if name not in sortable or name in names[:number]:
+            yield (
+                f"{LAKE_SORT_BY.key} is {descriptor.properties[LAKE_SORT_BY.key]!r}: expected names of the columns "
+                f"{', '.join(sortable)}, each once, with commas in between"
+            )
 
 
 def _record_expiry(descriptor: TableDescriptor) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from source_support import columns
 from spark_support import Tiering
@@ -49,7 +50,11 @@ CASES = [
 
 
 def made(tiering: Tiering, partition_by: str, **more: Any) -> TableInfo:
-    properties = {"table.datalake.enabled": "true", "table.datalake.partition-by": partition_by}
+    properties = {
+        "table.datalake.enabled": "true",
+        "table.datalake.partition-by": partition_by,
+        **more.pop("more_properties", {}),
+    }
     columns_ = (*COLUMNS, *columns(seen_day="STRING")) if partition_by == "days(seen)" else COLUMNS
     descriptor = TableDescriptor(columns_, num_buckets=2, properties=properties, **more)
     return tiering.client.create_table(new_path(), descriptor)
@@ -71,7 +76,8 @@ def write(tiering: Tiering, table: TableInfo, ids: range) -> list[dict[str, Any]
             }
         )
     batch = pa.Table.from_pylist(rows, schema=arrow_schema(COLUMNS))
-    assert sum(tiering.client.write_rows(table.path, WriteKind.APPEND, [batch])) == len(rows)
+    kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
+    assert sum(tiering.client.write_rows(table.path, kind, [batch])) == len(rows)
     return rows
 
 
@@ -219,3 +225,44 @@ def test_a_wrong_partitioning_is_refused_at_creation(tiering: Tiering, partition
         made(tiering, partition_by)
     assert refused.value.code is ErrorCode.INVALID_TABLE
     assert told in refused.value.message
+
+
+@pytest.mark.parametrize("key", [(), ("id",)])
+def test_the_rows_of_each_file_are_in_the_order_of_the_table(tiering: Tiering, key: tuple[str, ...]) -> None:
+    table = made(tiering, "truncate(100, id)", primary_key=key, more_properties={"table.datalake.sort-by": "region, n"})
+    write(tiering, table, range(60))
+    tiering.tier(table)
+    lake = IcebergCatalogs(tiering.spark).find_table(table)
+    assert lake is not None
+    assert [field.direction().toString() for field in lake.java_table.sortOrder().fields()] == ["ASC", "ASC"]
+    first = set(rows_of_files(tiering, table))
+    for rows in rows_of_files(tiering, table).values():
+        assert rows == sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in ("region", "n")])
+    # A user gives the lake table another order.
+    iceberg = tiering.spark._jvm.org.apache.iceberg
+    nulls, ref = iceberg.NullOrder.NULLS_FIRST, iceberg.expressions.Expressions.ref
+    lake.java_table.replaceSortOrder().asc(ref("at"), nulls).desc(ref("n"), nulls).commit()
+    write(tiering, table, range(60, 120))
+    tiering.tier(table)
+    newer = {file: rows for file, rows in rows_of_files(tiering, table).items() if file not in first}
+    assert newer
+    for rows in newer.values():
+        times = [row["at"] for row in rows]
+        assert times == sorted(times, key=lambda at: (at is not None, at))
+    assert is_equal(tiering, table)
+
+
+def rows_of_files(tiering: Tiering, table: TableInfo) -> dict[str, list[dict[str, Any]]]:
+    lake = IcebergCatalogs(tiering.spark).find_table(table)
+    assert lake is not None
+    found = [
+        row.file_path for row in tiering.spark.sql(f"SELECT file_path FROM {tiering.name(table)}.data_files").collect()
+    ]
+    return {file: pq.read_table(file.removeprefix("file:")).to_pylist() for file in found}
+
+
+def test_a_wrong_sort_order_is_refused_at_creation(tiering: Tiering) -> None:
+    for sort_by in ("", "gone", "n, n", "n desc"):
+        with pytest.raises(FlussTieringError, match=r"expected names of the columns id, at, .*each once") as refused:
+            made(tiering, "days(at)", more_properties={"table.datalake.sort-by": sort_by})
+        assert refused.value.code is ErrorCode.INVALID_TABLE

@@ -38,7 +38,7 @@ from fluss_tiering.lake.names import catalog_name, lake_table_name
 from fluss_tiering.model.error_text import is_hidden, mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.table_options import LAKE_TABLE_NAME, LAKE_TABLE_PREFIX, commit_branch_of
+from fluss_tiering.model.table_options import LAKE_TABLE_NAME, LAKE_TABLE_PREFIX, commit_branch_of, sort_columns_of
 
 _IDENTITY: Final = frozenset({"type", "catalog-impl", "uri", "warehouse"})
 """The properties that decide which tables a catalog holds."""
@@ -151,7 +151,7 @@ class IcebergCatalogs:
             "schema": schema_json(table.descriptor, clean=clean is not None),
             "fields": [(field.column, field.name, field.number) for field in fields],
             "properties": table_properties(table.descriptor),
-            "sortedBy": SORT_COLUMN if clean is None else None,
+            "sortedBy": (SORT_COLUMN,) if clean is None else sort_columns_of(table.descriptor.properties),
         }
         try:
             return call(self._library(), "create", catalog, str(table.lake_path), _branch(table), asked)

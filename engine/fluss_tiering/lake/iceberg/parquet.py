@@ -67,8 +67,8 @@ class ParquetFileWriter:
         io_properties: The lake catalog's properties, for object stores.
         metrics_modes: Which metrics are wanted of each field, by its id.
         shared_folder: A folder that an executor must see, since the driver sees it; None for another store.
-        sorted_by: The columns by which the rows of data files are sorted, each buffer of rows on its own. No two rows
-            of a piece have the same values in them. None of them: rows stay in the order in which they come.
+        sorted_by: The columns by which the rows of data files are sorted, each buffer of rows on its own. None of
+            them: rows stay in the order in which they come.
         bloom_filters: The bloom filters of data files.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
@@ -418,12 +419,25 @@ class IcebergTable:
 
     def _bounded_fields(self) -> set[int]:
         """Return the ids of the fields of the key and of the sort order."""
-        sorted_by = {field["id"] for field in self._schema["fields"] if field["name"] == SORT_COLUMN}
+        order = {SORT_COLUMN, *self._sorted_by()}
+        sorted_by = {field["id"] for field in self._schema["fields"] if field["name"] in order}
         return {*self._schema.get("identifier-field-ids", ()), *sorted_by}
 
     def _sorted_by(self) -> tuple[str, ...]:
-        """Return the key columns that can differ between rows of a file."""
+        """Return the columns of the table's sort order; without one, the key columns that can differ within a file.
+
+        The order counts up to the first field that is not a column of the table in ascending order.
+        """
         descriptor = self._table.descriptor
+        names = {field["id"]: field["name"] for field in self._schema["fields"]}
+        wanted = itertools.takewhile(
+            lambda field: field["transform"] == "identity" and field["direction"] == "asc",
+            self._described["sortOrder"]["fields"],
+        )
+        columns = [column.name for column in descriptor.columns]
+        order = tuple(itertools.takewhile(columns.__contains__, (names[field["source-id"]] for field in wanted)))
+        if order:
+            return order
         return tuple(key for key in descriptor.primary_key if key not in descriptor.partition_keys)
 
     def _shared_folder(self) -> str | None:

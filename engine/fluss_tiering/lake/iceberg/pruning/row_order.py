@@ -1,4 +1,4 @@
-"""The order of rows in data files: by primary key, so that the bounds of row groups and pages are narrow.
+"""The order of rows in data files: by some columns, so that the bounds of row groups and pages are narrow.
 
 Sorting numbers takes a tenth of the time of Arrow's sort. Each key therefore becomes a number that grows with the key.
 Arrow only sorts the keys that share a number.
@@ -38,8 +38,8 @@ def sorted_groups(
     """Yield rows in the order of their keys, in groups of about the same size.
 
     Args:
-        batches: The rows, of which no two have the same key. The list is emptied, so that their memory is let go.
-        names: The key columns.
+        batches: The rows. The list is emptied, so that their memory is let go.
+        names: The columns by which they are sorted, here called their key.
         most_rows: The greatest number of rows in a group.
         most_bytes: About the greatest size of a group in memory.
     """
@@ -75,7 +75,8 @@ def _bounds(weights: npt.NDArray[np.float64], order: Int64s | None) -> list[int]
 def key_order(rows: pa.Table, names: Sequence[str]) -> Int64s | None:
     """Return the indexes of the rows in the order of their keys; None if they are in this order already.
 
-    Text and bytes are in the order of their bytes, as in Iceberg. NaN comes after all other numbers.
+    Text and bytes are in the order of their bytes, as in Iceberg. Nulls come first. NaN comes after all other numbers,
+    or beside nulls if there are any.
     """
     if rows.num_rows <= 1 or not names:
         return None
@@ -104,7 +105,10 @@ def _settle_ties(order: Int64s, numbers: UInt64s, keys: Sequence[pa.Array]) -> N
     names = [str(number) for number in range(len(keys))]
     # `pa.table` would load pandas.
     columns = pa.RecordBatch.from_arrays([key.take(taken) for key in keys], names=names)
-    found = pc.sort_indices(columns, sort_keys=[(name, "ascending") for name in names])
+    sort_keys = [(name, "ascending") for name in names]
+    # Arrow puts NaN where it puts nulls.
+    place = "at_start" if any(key.null_count for key in keys) else "at_end"
+    found = pc.sort_indices(columns, sort_keys=sort_keys, null_placement=place)
     order[places] = rows[np.from_dlpack(found).astype(np.int64)]
 
 

@@ -16,6 +16,7 @@ import org.apache.iceberg.RewriteFiles;
 import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.SnapshotRef;
+import org.apache.iceberg.SortOrderParser;
 import org.apache.iceberg.StructLike;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadata;
@@ -85,7 +86,7 @@ public final class LakeTable extends BaseTable {
         return super.newRewrite().toBranch(branch);
     }
 
-    /** Return what the table is: its place, schema, partition specs, properties and current snapshot. */
+    /** Return what the table is: its place, schema, partition specs, sort order, properties and current snapshot. */
     public Object describe() {
         TableMetadata metadata = operations().current();
         ObjectNode found = Json.object()
@@ -99,6 +100,7 @@ public final class LakeTable extends BaseTable {
                 .put("otherSpecsInUse", hasFilesOfOtherSpecs());
         found.set("properties", Json.MAPPER.valueToTree(properties()));
         found.set("schema", Json.read(SchemaParser.toJson(schema())));
+        found.set("sortOrder", Json.read(SortOrderParser.toJson(sortOrder())));
         ArrayNode specs = found.putArray("specs").add(Json.read(PartitionSpecParser.toJson(spec())));
         for (PartitionSpec each : specs().values()) {
             if (each.specId() != spec().specId()) {

@@ -2,6 +2,7 @@ package fluss.tiering.iceberg;
 
 import org.apache.iceberg.NullOrder;
 import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.ReplaceSortOrder;
 import org.apache.iceberg.Schema;
 import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.SnapshotRef;
@@ -48,7 +49,7 @@ public final class Library {
      * Create a table, unless somebody else creates it at the same time.
      *
      * @param question the schema, the fields of the partition spec, each a column, a transform and its number; the
-     *     properties; and the column of the sort order, or null
+     *     properties; and the columns of the sort order
      */
     public LakeTable create(Catalog catalog, String identifier, String branch, String question) {
         JsonNode asked = Json.read(question);
@@ -65,10 +66,10 @@ public final class Library {
             Transaction created = builder.createTransaction();
             // The order comes second, so that the table also has the order of an unsorted table. Spark's own compaction
             // refuses to sort a table that lacks it.
-            if (!asked.get("sortedBy").isNull()) {
-                created.replaceSortOrder()
-                        .asc(Expressions.ref(asked.get("sortedBy").asText()), NullOrder.NULLS_FIRST)
-                        .commit();
+            if (!asked.get("sortedBy").isEmpty()) {
+                ReplaceSortOrder order = created.replaceSortOrder();
+                asked.get("sortedBy").forEach(each -> order.asc(Expressions.ref(each.asText()), NullOrder.NULLS_FIRST));
+                order.commit();
             }
             created.commitTransaction();
         } catch (RuntimeException error) {
