@@ -114,6 +114,16 @@ LAKE_SORT_BY: Final = TableOption(
     "creates has this sort order, and none of Fluss's three columns. Later, change it in SQL (`WRITE ORDERED BY`), and "
     "the next round follows. It is not an option of Fluss, and a cluster creates its lake tables itself.",
 )
+LAKE_EXISTING_ROWS: Final = TableOption(
+    "table.datalake.existing-rows",
+    "Enum",
+    "refuse",
+    "What the first round does if the lake table is there already and has rows. `refuse` is an error. `keep` adds to "
+    "them; in a primary-key table, rows of Fluss replace those with their keys. It is not an option of Fluss, whose "
+    "clusters take over empty lake tables only.",
+)
+EXISTING_ROWS: Final = ("refuse", "keep")
+"""The values of that option."""
 LAKE_RECORD_EXPIRE_TIME: Final = TableOption(
     "table.datalake.record-level.expire-time",
     "Duration",
@@ -245,6 +255,7 @@ TABLE_OPTIONS: Final = (
     LAKE_LAYOUT,
     LAKE_PARTITION_BY,
     LAKE_SORT_BY,
+    LAKE_EXISTING_ROWS,
     LAKE_RECORD_EXPIRE_TIME,
     LAKE_RECORD_TIME_FIELD,
     LAKE_AUTO_COMPACTION,
@@ -410,6 +421,11 @@ def has_clean_layout(properties: Mapping[str, str]) -> bool:
     """Return whether a round creates the lake table of a table with these options in the clean layout."""
     layout = properties.get(LAKE_LAYOUT.key, LAKE_LAYOUT.default)
     return layout.lower() == "clean" or not properties.keys().isdisjoint({LAKE_PARTITION_BY.key, LAKE_SORT_BY.key})
+
+
+def keeps_existing_rows(properties: Mapping[str, str]) -> bool:
+    """Return whether the first round adds to a lake table that has rows already."""
+    return properties.get(LAKE_EXISTING_ROWS.key, LAKE_EXISTING_ROWS.default).lower() == "keep"
 
 
 def sort_columns_of(properties: Mapping[str, str]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from fluss_tiering.model.table import SYSTEM_COLUMNS, DataType, DataTypeRoot, Ta
 from fluss_tiering.model.table_options import (
     CUSTOM_PREFIX,
     DELETE_FILES,
+    EXISTING_ROWS,
     FORMAT_VERSIONS,
     ICEBERG_CODEC,
     ICEBERG_FIXED,
@@ -28,6 +29,7 @@ from fluss_tiering.model.table_options import (
     LAKE_COMMIT_BRANCH,
     LAKE_DATABASE_NAME,
     LAKE_DELETE_FILES,
+    LAKE_EXISTING_ROWS,
     LAKE_LAYOUT,
     LAKE_PARTITION_BY,
     LAKE_RECORD_TIME_FIELD,
@@ -142,6 +144,7 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
         *((key, DELETE_FILES) for key in _DELETE_FILES),
         (ICEBERG_FORMAT_VERSION.key, FORMAT_VERSIONS),
         (LAKE_LAYOUT.key, LAYOUTS),
+        (LAKE_EXISTING_ROWS.key, EXISTING_ROWS),
     ):
         value = properties.get(key)
         if value is not None and value.lower() not in values:

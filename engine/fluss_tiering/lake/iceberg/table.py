@@ -57,8 +57,10 @@ from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_CO
 from fluss_tiering.model.table_options import (
     LAKE_COMMIT_BRANCH,
     LAKE_DELETE_FILES,
+    LAKE_EXISTING_ROWS,
     commit_branch_of,
     delete_files_of,
+    keeps_existing_rows,
 )
 
 _SYSTEM_TYPES: Final = {
@@ -167,11 +169,13 @@ class IcebergTable:
                     newest = snapshot_id, self._own(commit) if isinstance(commit, LakeCommit) else commit
             if known is not None and not history["reached"]:
                 raise missing_snapshot(self._table, self._handle, known, on_main=self.commits_to_main or published)
-            if known is None and newest is None and self._has_rows() and (self.commits_to_main or not published):
+            is_new = known is None and newest is None and (self.commits_to_main or not published)
+            if is_new and self._has_rows() and not keeps_existing_rows(self._table.descriptor.properties):
                 raise mismatch(
                     self._table,
                     "it holds rows that tiering did not write, while nothing of the table was tiered yet",
-                    "drop or rename the lake table",
+                    f"drop or rename the lake table, or set the table option {LAKE_EXISTING_ROWS.key}=keep, and rounds "
+                    "add to its rows",
                 )
             return committed_snapshot(self._table, newest, known, read_offsets)
 

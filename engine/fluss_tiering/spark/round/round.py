@@ -23,6 +23,7 @@ from fluss_tiering.model.table import (
     TableInfo,
     partition_name,
 )
+from fluss_tiering.model.table_options import keeps_existing_rows
 from fluss_tiering.model.tiering import Claim, TieringStats
 from fluss_tiering.spark.retry import Retry
 from fluss_tiering.spark.round.commit import LakeRewrittenError, commit_round, open_lake_table, recover
@@ -349,8 +350,12 @@ def _plan(
 def _replaced(
     table: TableInfo, lake: LakeTable, buckets: Sequence[BucketInfo], tiered: Mapping[TableBucket, int]
 ) -> set[TableBucket]:
-    """Return the buckets that were never tiered, but for which the lake holds rows of an earlier partition."""
-    if not (table.has_primary_key and table.descriptor.partition_keys):
+    """Return the buckets that were never tiered, but for which the lake holds rows.
+
+    They are of an earlier partition, or were there before tiering.
+    """
+    descriptor = table.descriptor
+    if not (descriptor.primary_key and (descriptor.partition_keys or keeps_existing_rows(descriptor.properties))):
         return set()
     new: dict[tuple[str, ...], list[TableBucket]] = {}
     for info in buckets:
