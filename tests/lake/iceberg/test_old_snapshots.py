@@ -268,7 +268,7 @@ def test_the_index_of_another_lake_table_is_removed_unless_it_may_live(spark, ca
     ((folder, kept),) = found(spark, catalogs, table_by_day).items()
     assert folder == dropped
     assert kept is not None
-    assert "another lake table_by_day was made in this folder" in kept
+    assert "another lake table was made in this folder" in kept
 
 
 def test_a_plain_file_in_the_place_of_the_folder_has_no_indexes(spark, catalogs, table_by_day):

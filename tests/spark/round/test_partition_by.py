@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,12 +14,21 @@ from source_support import columns
 from spark_support import Tiering
 
 from engine_support import new_path
+from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.by_rows.transforms import RowTransform, rows_by_partition
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.partition_by import PartitionTransform
-from fluss_tiering.model.table import DataType, TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.model.table import (
+    BucketInfo,
+    DataType,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+    WriteKind,
+)
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
 from judges import CLICKHOUSE, DUCKDB, PYICEBERG, SPARK, Predicate, read
@@ -266,3 +276,49 @@ def test_a_wrong_sort_order_is_refused_at_creation(tiering: Tiering) -> None:
         with pytest.raises(FlussTieringError, match=r"expected names of the columns id, at, .*each once") as refused:
             made(tiering, "days(at)", more_properties={"table.datalake.sort-by": sort_by})
         assert refused.value.code is ErrorCode.INVALID_TABLE
+
+
+def test_a_log_whose_beginning_is_gone_is_compared_from_a_snapshot_on(
+    tiering: Tiering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tiering, "region")
+    starts: list[dict[TableBucket, int]] = []
+    for first in range(0, 60, 20):
+        write(tiering, table, range(first, first + 20))
+        buckets = tiering.client.list_buckets([table.path])[table.path]
+        starts.append({info.bucket: info.log_end_offset for info in buckets})
+        tiering.tier(table)
+    real = TieringClient.list_buckets
+
+    def without(start: dict[TableBucket, int]) -> None:
+        def list_buckets(client: TieringClient, paths: list[TablePath]) -> dict[TablePath, list[BucketInfo]]:
+            found = real(client, paths)
+            return {
+                path: [replace(info, log_start_offset=start[info.bucket]) for info in infos]
+                for path, infos in found.items()
+            }
+
+        monkeypatch.setattr(TieringClient, "list_buckets", list_buckets)
+
+    for start in starts:
+        without(start)
+        assert is_equal(tiering, table)
+    without(starts[1])
+    name = tiering.name(table)
+    for number in (15, 55):
+        tiering.spark.sql(f"DELETE FROM {name} WHERE id = {number - 50}")
+        assert not is_equal(tiering, table)
+        lake = IcebergCatalogs(tiering.spark).find_table(table)
+        assert lake is not None
+        lake.java_table.manageSnapshots().rollbackTo(base(tiering, table)).commit()
+    without({bucket: offset + 1 for bucket, offset in starts[2].items()})
+    with pytest.raises(FlussTieringError, match="its log begins at offset") as refused:
+        is_equal(tiering, table)
+    assert refused.value.code is ErrorCode.LOG_OFFSET_OUT_OF_RANGE
+
+
+def base(tiering: Tiering, table: TableInfo) -> int:
+    """Return the snapshot of the newest round."""
+    known = tiering.client.lake_snapshot(table.path)
+    assert known is not None
+    return known.snapshot_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from functools import cached_property
@@ -188,6 +188,26 @@ class IcebergTable:
         with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
             found = newest_own_commit(self._table, self._handle)
             return None if found is None else CommittedSnapshot(found[0], self._own(found[1]))
+
+    def commits(self, read_offsets: ReadOffsets | None) -> Iterator[CommittedSnapshot]:
+        """Yield the commits of tiering in the base's history, as far as it was not expired, the oldest first.
+
+        Args:
+            read_offsets: Reads the offsets of a commit of another tiering service.
+
+        Raises:
+            FlussTieringError: STORAGE if the history or offsets cannot be read.
+        """
+        with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
+            # No commit has this property, so that none is the last one.
+            history = history_of(self._handle, None, ("",))
+        for snapshot_id, summary in reversed(history["commits"]):
+            commit = from_summary(summary)
+            if commit is not None:
+                own = self._own(commit) if isinstance(commit, LakeCommit) else commit
+                found = committed_snapshot(self._table, (snapshot_id, own), None, read_offsets)
+                if found is not None:
+                    yield found
 
     def partitions_with_rows(self, places: Mapping[tuple[str, ...], Collection[int]]) -> Collection[tuple[str, ...]]:
         """Return the partitions that may have rows in one of the named buckets, as of the base.

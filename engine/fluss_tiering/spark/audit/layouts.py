@@ -6,15 +6,17 @@ are compared by their values: each row has to occur as often as in the log.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.names import catalog_name, quoted
+from fluss_tiering.lake.protocol import CommittedSnapshot, ReadOffsets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
-from fluss_tiering.spark.round.plan import RoundPlan
+from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, BucketInfo, TableInfo
 
 ROW_COLUMN: Final = "__row"
 """The column that stands for the offset: the values of the row as JSON."""
@@ -40,17 +42,31 @@ def without_places(table: TableInfo, rows: DataFrame) -> DataFrame:
     return rows if table.descriptor.bucket_keys else rows.withColumn(BUCKET_COLUMN, sf.lit(0))
 
 
-def require_whole_logs(table: TableInfo, plan: RoundPlan) -> None:
-    """Refuse a log table of whose log the beginning is gone, since the lake's rows from there cannot be told apart.
+def begin_of_comparison(
+    table: TableInfo, lake: IcebergTable, buckets: Sequence[BucketInfo], read_offsets: ReadOffsets | None
+) -> CommittedSnapshot | None:
+    """Return the oldest snapshot of a log table's lake table after which the logs have all records.
+
+    Its rows are compared with what the lake has of them now, and the records after it with the logs.
+
+    Returns:
+        None if the logs have everything from the start, or if the table has a primary key.
 
     Raises:
-        FlussTieringError: LOG_OFFSET_OUT_OF_RANGE if a log does not begin at offset 0.
+        FlussTieringError: LOG_OFFSET_OUT_OF_RANGE if all of the snapshots are too old; STORAGE if the history or its
+            offsets cannot be read.
     """
-    for bucket, start in plan.start_offsets.items():
-        if start > 0 and not table.has_primary_key:
-            raise FlussTieringError(
-                ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
-                f"{bucket}: its log begins at offset {start}, while rows of the lake table {table.lake_path} have no "
-                f"{OFFSET_COLUMN} to leave out those before: expected a whole log; compare the newer rows by a column "
-                "of your own",
-            )
+    cut = {info.bucket: info.log_start_offset for info in buckets if info.log_start_offset > 0}
+    if table.has_primary_key or not cut:
+        return None
+    for snapshot in lake.commits(read_offsets):
+        offsets = snapshot.commit.log_end_offsets
+        if all(offsets.get(bucket, 0) >= start for bucket, start in cut.items()):
+            return snapshot
+    bucket, start = next(iter(cut.items()))
+    raise FlussTieringError(
+        ErrorCode.LOG_OFFSET_OUT_OF_RANGE,
+        f"{bucket}: its log begins at offset {start}, and rows of the lake table {table.lake_path} have no "
+        f"{OFFSET_COLUMN} to leave out those before: expected a lake snapshot of a round that ended behind this "
+        "offset; tier the table, and verify it again",
+    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
 from operator import and_, or_
@@ -30,6 +30,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.validation import refuse_times
 from fluss_tiering.lake.names import lake_table_name, quoted
+from fluss_tiering.lake.protocol import CommittedSnapshot
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import OLDER_TABLE_REMEDY
 from fluss_tiering.model.table import (
@@ -44,7 +45,7 @@ from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.spark.audit.comparison import compared, content, differences, hashed
 from fluss_tiering.spark.audit.damage import damaged_file
 from fluss_tiering.spark.audit.expiry import expires_after, without_expired, without_records
-from fluss_tiering.spark.audit.layouts import require_whole_logs, with_buckets, without_places
+from fluss_tiering.spark.audit.layouts import begin_of_comparison, with_buckets, without_places
 from fluss_tiering.spark.audit.report import TableAudit
 from fluss_tiering.spark.audit.source_rows import SourceRows, schema_of
 from fluss_tiering.spark.round.commit import missing_lake_table
@@ -53,6 +54,27 @@ from fluss_tiering.spark.round.stage import failure_of
 from fluss_tiering.spark.round.waves import tasks_of
 from fluss_tiering.storage.open import cluster_access, open_offsets_reader, open_split_reader
 from fluss_tiering.storage.reading import measured
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is compared of a table.
+
+    Attributes:
+        table: The table.
+        is_clean: Whether the lake table has the clean layout.
+        snapshot_id: The snapshot of the lake table.
+        offsets: The offsets up to which it has the logs.
+        held: The buckets of which it has something.
+        begin: The snapshot after which the logs are compared, if their beginning is gone.
+    """
+
+    table: TableInfo
+    is_clean: bool
+    snapshot_id: int
+    offsets: Mapping[TableBucket, int]
+    held: Sequence[BucketInfo]
+    begin: CommittedSnapshot | None
 
 
 def verify_table(
@@ -105,15 +127,11 @@ def verify_table(
     def damage() -> FlussTieringError | None:
         return damaged_file(spark, table, snapshot_id, lake_table.file_writer().io_properties)
 
-    with _source_plan(client, table, held, offsets, limits, target=target) as plan:
+    begin = begin_of_comparison(table, lake_table, held, read_offsets) if lake_table.is_clean else None
+    scope = _Scope(table, lake_table.is_clean, snapshot_id, offsets, held, begin)
+    with _source_plan(client, scope, limits, target=target) as plan:
         try:
-            source_rows = _source(client, spark, table, plan, target)
-            lake_rows = _lake(spark, table, snapshot_id, held, plan, clean=lake_table.is_clean)
-            # The lake table was opened before, so that all of what is missing there is expired by now.
-            now = datetime.now(UTC)
-            source_rows, lake_rows = (without_records(table, rows, now) for rows in (source_rows, lake_rows))
-            if lake_table.is_clean:
-                source_rows, lake_rows = (without_places(table, rows) for rows in (source_rows, lake_rows))
+            source_rows, lake_rows = _sides(client, spark, scope, plan, target)
             source, lake = hashed(table, source_rows), hashed(table, lake_rows)
             buckets = compared(offsets, content(source), content(lake))
             if kv_ttl is not None and not all(each.equal for each in buckets):
@@ -143,16 +161,9 @@ def _named(error: Py4JError | PySparkException, damage: Callable[[], FlussTierin
 
 
 @contextmanager
-def _source_plan(
-    client: TieringClient,
-    table: TableInfo,
-    held: Sequence[BucketInfo],
-    offsets: Mapping[TableBucket, int],
-    limits: PlanLimits,
-    *,
-    target: str,
-) -> Iterator[RoundPlan]:
+def _source_plan(client: TieringClient, scope: _Scope, limits: PlanLimits, *, target: str) -> Iterator[RoundPlan]:
     """Yield a plan of what has to be read of the source. Its KV snapshots are leased until the block ends."""
+    table, held, offsets = scope.table, scope.held, scope.offsets
     snapshots = _snapshots(table, held, offsets) if table.has_primary_key else {}
     lease_id = f"fluss-tiering-verify-{uuid.uuid4()}"
     pinned = {bucket: snapshot.snapshot_id for bucket, snapshot in snapshots.items()}
@@ -165,13 +176,37 @@ def _source_plan(
         yield plan_round(
             has_primary_key=table.has_primary_key,
             # A log table is compared from the present start of its log, if the lake has it up to there.
-            tiered={}
-            if table.has_primary_key
-            else {info.bucket: min(info.log_start_offset, offsets[info.bucket]) for info in held},
+            tiered=_compared_from(scope),
             buckets=[_up_to(info, offsets[info.bucket]) for info in held],
             snapshots=snapshots,
             limits=limits,
         )
+
+
+def _compared_from(scope: _Scope) -> Mapping[TableBucket, int]:
+    """Return the offsets from which the logs are compared; none for a primary-key table, which is read as a whole."""
+    if scope.table.has_primary_key:
+        return {}
+    if scope.begin is not None:
+        return {info.bucket: scope.begin.commit.log_end_offsets.get(info.bucket, 0) for info in scope.held}
+    return {info.bucket: min(info.log_start_offset, scope.offsets[info.bucket]) for info in scope.held}
+
+
+def _sides(
+    client: TieringClient, spark: SparkSession, scope: _Scope, plan: RoundPlan, target: str
+) -> tuple[DataFrame, DataFrame]:
+    """Return the rows of the source, and those of the lake."""
+    table = scope.table
+    source, lake = _source(client, spark, table, plan, target), _lake(spark, scope, scope.snapshot_id, plan)
+    # The lake table was opened before, so that all of what is missing there is expired by now.
+    now = datetime.now(UTC)
+    source, lake = without_records(table, source, now), without_records(table, lake, now)
+    if scope.is_clean:
+        source, lake = without_places(table, source), without_places(table, lake)
+    if scope.begin is not None:
+        before = without_records(table, _lake(spark, scope, scope.begin.snapshot_id, plan), now)
+        source = source.unionByName(without_places(table, before), allowMissingColumns=True)
+    return source, lake
 
 
 @contextmanager
@@ -245,16 +280,9 @@ def _source(client: TieringClient, spark: SparkSession, table: TableInfo, plan: 
         ) from None
 
 
-def _lake(
-    spark: SparkSession,
-    table: TableInfo,
-    snapshot_id: int,
-    held: Sequence[BucketInfo],
-    plan: RoundPlan,
-    *,
-    clean: bool,
-) -> DataFrame:
+def _lake(spark: SparkSession, scope: _Scope, snapshot_id: int, plan: RoundPlan) -> DataFrame:
     """Return the lake's rows of the buckets that the source still has, from the start of its logs on."""
+    table, held = scope.table, scope.held
     rows = spark.read.option("versionAsOf", snapshot_id).table(lake_table_name(table))
     # Users may have added columns to the lake table, and widened types. A hash depends on the type.
     wanted = from_arrow_schema(schema_of(table), prefer_timestamp_ntz=True)
@@ -264,14 +292,13 @@ def _lake(
         if field.name in rows.columns and rows.schema[field.name].dataType != field.dataType
     }
     rows = rows.withColumns(narrowed)
-    if clean:
-        require_whole_logs(table, plan)
+    if scope.is_clean:
         rows = with_buckets(table, rows)
     if table.descriptor.partition_keys:
         present = sorted({info.partition_values for info in held})
         # The lake keeps the rows of partitions that were dropped.
         rows = rows.where(reduce(or_, (_in_partition(table, values) for values in present), sf.lit(False)))
-    if not table.has_primary_key:
+    if not (table.has_primary_key or scope.is_clean):
         for info in held:
             start = plan.start_offsets.get(info.bucket, 0)
             if start > 0:
