@@ -112,5 +112,5 @@ def test_the_end_is_told_to_all_and_to_those_who_come_later(managers: Managers) 
     for late in (watching.take, lambda: watcher(managers)):
         with pytest.raises(FlussTieringError) as ended:
             late()
-        assert ended.value.code is end.code
+        assert (ended.value.code, ended.value.message) == (end.code, end.message)
     assert len(managers.tiering.broadcaster) == 0
