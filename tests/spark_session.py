@@ -23,15 +23,18 @@ which is too little for a run: the JVM would throw away and compile again what i
 
 
 def start(warehouse: Path) -> SparkSession:
-    """Start a session on two cores whose tasks may fail once."""
+    """Start a session on two cores whose tasks may fail once, with the archive of classes if a variable names one."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - most tests need none of this
 
     from fluss_tiering.spark.startup.catalog_conf import session_conf  # noqa: PLC0415
+    from fluss_tiering.spark.startup.jvm import ARCHIVE_VARIABLE  # noqa: PLC0415
     from fluss_tiering.spark.startup.workers import local_workers_conf  # noqa: PLC0415
     from fluss_tiering.spark.submit import spark_conf  # noqa: PLC0415
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = "local[2,2]"
+    archive = os.environ.get(ARCHIVE_VARIABLE)
+    classes = f' "-XX:SharedArchiveFile={archive}"' if archive else ""
     builder = SparkSession.builder.master(master).appName("tests")
     for key, value in {**spark_conf(), **session_conf(), **local_workers_conf(master, sys.executable)}.items():
         builder = builder.config(key, value)
@@ -41,7 +44,7 @@ def start(warehouse: Path) -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(warehouse))
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", f"{JVM_OPTIONS} -Xmn384m")
+        .config("spark.driver.extraJavaOptions", f"{JVM_OPTIONS} -Xmn384m{classes}")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
