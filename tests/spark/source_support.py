@@ -62,11 +62,6 @@ def with_catalog(tiering: Tiering) -> None:
     tiering.spark.conf.set(f"spark.sql.catalog.{CATALOG}.server", tiering.target)
 
 
-def scanned_rows(frame: DataFrame) -> int:
-    """Return how many rows the scan of a frame gave to Spark when the frame was collected."""
-    return _plan(frame).collectLeaves().head().metrics().apply("numOutputRows").value()
-
-
 def columns_read(frame: DataFrame) -> list[str]:
     """Return the columns that the scan of a frame reads."""
     return list(_plan(frame).collectLeaves().head().scan().readSchema().fieldNames())
@@ -74,11 +69,6 @@ def columns_read(frame: DataFrame) -> list[str]:
 
 def partition_count(frame: DataFrame) -> int:
     return _plan(frame).execute().getNumPartitions()
-
-
-def filters_in_spark(frame: DataFrame) -> bool:
-    """Return whether Spark itself filters the rows of the scan."""
-    return "Filter (" in _plan(frame).toString()
 
 
 def _plan(frame: DataFrame) -> Any:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from fluss_tiering.model.table import StorageDescription, TableBucket, TableInfo
 from fluss_tiering.storage.data_dir import read_data_dir_id
 from fluss_tiering.storage.embedded.reader import EmbeddedSplitReader
-from fluss_tiering.storage.fluss.table_formats import ICEBERG, LAKE_FORMAT
 from fluss_tiering.storage.protocol import SplitReader
 
 if TYPE_CHECKING:
@@ -38,14 +37,6 @@ def cluster_access(description: StorageDescription) -> ClusterAccess | None:
     from fluss_tiering.storage.fluss.access import ClusterAccess  # noqa: PLC0415 - see below
 
     return ClusterAccess.from_environment()
-
-
-def is_bucketed_as_lake(description: StorageDescription, table: TableInfo) -> bool:
-    """Return whether the table's rows are in the buckets that Iceberg's bucket transform gives.
-
-    A cluster may have tables with another hash.
-    """
-    return description.kind != _FLUSS_KIND or table.descriptor.properties.get(LAKE_FORMAT) == ICEBERG
 
 
 def open_split_reader(

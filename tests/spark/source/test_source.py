@@ -7,22 +7,16 @@ from decimal import Decimal
 
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql.datasource import EqualTo
 from source_support import (
     columns,
     columns_read,
     create,
-    filters_in_spark,
     load,
     partition_count,
-    scanned_rows,
     with_catalog,
     write,
 )
 from spark_support import Tiering
-
-from fluss_tiering.client import TieringClient
-from pyspark_fluss import DefaultSource
 
 ALL_TYPES = {
     "id": "BIGINT NOT NULL",
@@ -121,84 +115,21 @@ def test_each_query_reads_the_rows_of_the_time_it_was_planned(tiering: Tiering):
 
     # It was planned before the write.
     assert len(high.collect()) == 5
-    # Spark keeps the filters and partitions of a scan for the next one of its provider: here each has one of its own.
+    # Spark keeps the partitions of a scan for the next one of its provider: here each has one of its own.
     assert tiering.spark.table("rows_now").count() == 20
     assert frame.where("id < 3").unionAll(frame).count() == 23
 
 
-@pytest.fixture(scope="module")
-def filtered(lake_target, spark):
-    """Return a table with a row whose name is null and whose ratio is NaN, and a reader of the rows that match."""
-    with TieringClient(lake_target) as client:
-        tiering = Tiering(client, spark, lake_target)
-        of_columns = columns(
-            id="BIGINT NOT NULL",
-            name="STRING",
-            ratio="DOUBLE",
-            price="DECIMAL(10, 2)",
-            day="DATE",
-            seen="TIMESTAMP_LTZ(3)",
-            local="TIMESTAMP(6)",
-            flag="BOOLEAN",
-        )
-        rows = [
-            (n, f"name {n}", float(n), Decimal(n) + Decimal("0.50"), n, n * 1000, n * 1_000_000, n % 2 == 0)
-            for n in range(11)
-        ]
-        rows[10] = (10, None, float("nan"), *rows[10][3:7], False)
-        table = create(tiering, of_columns, rows)
-        with_catalog(tiering)
-        yield lambda condition: spark.sql(f"SELECT * FROM fluss_catalog.{table.path} WHERE {condition}")
-
-
-@pytest.mark.parametrize(
-    ("condition", "expected"),
-    [
-        ("id IN (2, 3, 7, 8, 99) AND name LIKE 'name%' AND name NOT IN ('name 2', 'x')", [3, 7, 8]),
-        (
-            """ratio > 1.5 AND price >= 3.50 AND price < 9.50 AND day <= DATE '1970-01-09' AND id <> 5 AND flag = true
-            AND seen > TIMESTAMP '1970-01-01 00:00:03' AND local < TIMESTAMP_NTZ '1970-01-01 00:00:08'""",
-            [4, 6],
-        ),
-        ("name IS NULL AND name <=> NULL AND ratio > 1e9", [10]),
-    ],
-)
-def test_filters_are_applied_before_rows_reach_spark(filtered, condition, expected):
-    frame = filtered(condition)
-    assert [row.id for row in frame.collect()] == expected
-    # The rows that leave the reader are already those of the answer.
-    assert scanned_rows(frame) == len(expected)
-    assert not filters_in_spark(frame)
-
-
-def test_what_cannot_be_pushed_is_left_to_spark(filtered):
-    frame = filtered("id > 2 AND (id = 3 OR name = 'name 5' OR id = 1)")
-    assert [row.id for row in frame.collect()] == [3, 5]
-    assert scanned_rows(frame) == 8
-    assert filters_in_spark(frame)
-
-
-@pytest.mark.parametrize("key", [None, "id"], ids=["log table", "primary-key table"])
-def test_only_the_bucket_that_may_hold_a_key_is_read(tiering: Tiering, key):
-    table = create(tiering, NAMED, named(range(40)), key=key, bucket_key="id", num_buckets=4)
-    one = load(tiering, table).where("id = 13")
-    assert [row.name for row in one.collect()] == ["name 13"]
-    assert partition_count(one) == 1
-
-
-def test_no_bucket_is_read_for_two_keys_at_once(tiering: Tiering):
-    table = create(tiering, NAMED, named(range(40)), key="id", num_buckets=4)
-    # Spark would fold `id = 1 AND id = 2` by itself.
-    assert load(tiering, table).where("id IN (1, 2) AND id IN (3, 4)").collect() == []
-
-
-def test_a_query_without_filters_reads_only_the_columns_that_it_needs(filtered):
-    frame = filtered("true").select("flag", "id")
-    assert [tuple(row) for row in frame.collect()] == [
-        (number % 2 == 0 and number < 10, number) for number in range(11)
-    ]
-    assert columns_read(frame) == ["id", "flag"]
-    assert filtered("true").count() == 11
+@pytest.mark.parametrize("condition", ["true", "id > 2 AND (id = 3 OR name = 'name 5')"])
+def test_a_query_reads_only_the_columns_that_it_needs(tiering: Tiering, condition: str):
+    table = create(
+        tiering, columns(id="BIGINT NOT NULL", name="STRING", flag="BOOLEAN"), [(3, "a", True), (5, "b", None)]
+    )
+    with_catalog(tiering)
+    frame = tiering.spark.sql(f"SELECT flag, id FROM fluss_catalog.{table.path} WHERE {condition}")
+    assert [tuple(row) for row in frame.collect()][:1] == [(True, 3)]
+    assert columns_read(frame) == (["id", "flag"] if condition == "true" else ["id", "name", "flag"])
+    assert frame.count() == (2 if condition == "true" else 1)
 
 
 def test_a_schema_of_some_columns_reads_no_others(tiering: Tiering):
@@ -236,12 +167,3 @@ def test_a_table_that_is_dropped_while_it_is_read_fails_the_query(tiering: Tieri
     tiering.client.drop_table(table.path, drop_untiered=True)
     with pytest.raises(Exception, match=r"\[TABLE_NOT_EXIST\]"):
         planned.collect()
-
-
-def test_without_the_classes_for_the_jvm_the_python_source_takes_no_filters(tiering: Tiering):
-    """Check a session that has `pyspark_fluss` but not the jar: Spark would keep the filters for other scans."""
-    table = create(tiering, NAMED, named(range(10)))
-    source = DefaultSource({"server": tiering.target, "table": str(table.path)})
-    reader = source.reader(source.schema())
-    assert reader.pushFilters([EqualTo(("id",), 1)]) == [EqualTo(("id",), 1)]
-    assert sum(rows.num_rows for part in reader.partitions() for rows in reader.read(part)) == 10

@@ -35,10 +35,10 @@ class FlussDataSource(ds.DataSource):
         """Return a reader of these columns."""
         # Spark asks for a schema in a separate process, which should not wait until these modules are loaded.
         from fluss_tiering.spark.source.status_table import StatusReader  # noqa: PLC0415
-        from fluss_tiering.spark.source.table_reader import FilteringTableReader, TableReader  # noqa: PLC0415
+        from fluss_tiering.spark.source.table_reader import TableReader  # noqa: PLC0415
 
         with plain_errors():
             options = SourceOptions.read(self.options)
         if options.table == STATUS_TABLE:
             return StatusReader(options, schema)
-        return (FilteringTableReader if options.accepts_filters else TableReader)(options, schema)
+        return TableReader(options, schema)

@@ -36,7 +36,6 @@ _NAMES: Final = (
     "server",
     "table",
     "maxPartitionBytes",
-    "acceptsFilters",
     "tokenFile",
     "tls",
     "tlsCa",
@@ -58,8 +57,6 @@ class SourceOptions:
             in the environment of Spark's driver, or else this machine.
         table: The table as "database.table", or a system table (option `table`).
         max_partition_bytes: How much of a log table's bucket one partition holds (option `maxPartitionBytes`).
-        accepts_filters: Whether filters may be pushed down to the reader (option `acceptsFilters`, which the project's
-            classes for Spark's JVM set). Spark 4.1 itself would reuse a scan with filters for later scans without them.
         security: The credentials for the server, from files on the driver's machine (options `tokenFile`, `tlsCa`,
             `tlsCert` and `tlsKey`, and `tls` for the authorities of the system). What no option names is taken from the
             environment of Spark's driver. A token is never an option, since Spark shows options.
@@ -68,7 +65,6 @@ class SourceOptions:
     server: str
     table: str
     max_partition_bytes: int = DEFAULT_MAX_PARTITION_BYTES
-    accepts_filters: bool = False
     security: ClientSecurity = field(default_factory=ClientSecurity)
 
     @classmethod
@@ -91,7 +87,6 @@ class SourceOptions:
             server=given.get("server") or environment.get(SERVER_VARIABLE) or DEFAULT_TARGET,
             table=table,
             max_partition_bytes=_size("maxPartitionBytes", given, DEFAULT_MAX_PARTITION_BYTES),
-            accepts_filters=given.get("acceptsfilters") == "true",
             security=ClientSecurity.from_environment({**environment, **_variables(given)}),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -11,12 +12,41 @@ from pyspark.sql.types import StructType
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
-from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.model.table import BucketInfo, TableBucket, TablePath
 from fluss_tiering.spark.source.options import SourceOptions, plain_errors
-from fluss_tiering.spark.source.plan import KvPartition, LogPartition, holding, log_partitions
-from fluss_tiering.spark.source.rows import can_evaluate, matching, spark_arrow_schema, spark_rows
+from fluss_tiering.spark.source.rows import spark_rows
 from fluss_tiering.spark.source.schema import chosen_columns
-from fluss_tiering.storage.open import cluster_access, is_bucketed_as_lake, open_bucket_scans, open_split_reader
+from fluss_tiering.storage.open import cluster_access, open_bucket_scans, open_split_reader
+
+
+class LogPartition(ds.InputPartition):
+    """A range [start_offset, end_offset) of a bucket's log when the scan was planned. It may be empty."""
+
+    def __init__(self, bucket: TableBucket, start_offset: int, end_offset: int) -> None:
+        super().__init__((bucket, start_offset, end_offset))
+        self.bucket = bucket
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+
+
+class KvPartition(ds.InputPartition):
+    """A bucket of a primary-key table, with the rows that it has when the task opens its scan."""
+
+    def __init__(self, bucket: TableBucket) -> None:
+        super().__init__(bucket)
+        self.bucket = bucket
+
+
+def log_partitions(buckets: Sequence[BucketInfo], max_bytes: int) -> list[ds.InputPartition]:
+    """Return one or more partitions for each bucket, each with about `max_bytes` of the log at most."""
+    return [part for info in buckets for part in _log_parts(info, max_bytes)]
+
+
+def _log_parts(info: BucketInfo, max_bytes: int) -> Iterator[LogPartition]:
+    start, length = info.log_start_offset, info.log_end_offset - info.log_start_offset
+    count = max(1, min(length, math.ceil(info.log_size_bytes / max_bytes)))
+    for number in range(count):
+        yield LogPartition(info.bucket, start + length * number // count, start + length * (number + 1) // count)
 
 
 class TableReader(ds.DataSourceReader):
@@ -27,8 +57,8 @@ class TableReader(ds.DataSourceReader):
     consistent, but a task that runs again sees a later one. In both cases buckets are not read at one common moment:
     of two rows that were written to two buckets one after the other, the scan may see only one.
 
-    Spark asks a Python source for all columns. With the project's classes for the JVM, a query without filters asks
-    only for the columns that it needs. A user who gives a schema reads fewer columns in any query.
+    Spark asks a Python source for all columns. With the project's classes for the JVM, a query asks only for those that
+    it needs, and Spark filters the rows.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -42,32 +72,27 @@ class TableReader(ds.DataSourceReader):
             self._security = client.security_of_executors(table.path)
         # Executors do not need the lake's credentials.
         self._table = replace(table, lake_catalog_properties={})
-        self._filters: tuple[ds.Filter, ...] = ()
 
     def __getstate__(self) -> dict[str, object]:
         """Return what executors get: credentials of their own, and none of the driver's."""
         return {**self.__dict__, "_options": replace(self._options, security=ClientSecurity())}
 
     def partitions(self) -> Sequence[ds.InputPartition]:
-        """Return a partition for each bucket that may have matching rows, and several for a long log."""
+        """Return a partition for each bucket, and several for a long log."""
         with plain_errors(), TieringClient(self._options.server, security=self._options.security) as client:
             buckets = client.list_buckets([self._table.path])[self._table.path]
-        if is_bucketed_as_lake(self._storage, self._table):
-            buckets = holding(self._table, buckets, self._filters)
         if self._table.has_primary_key:
             return [KvPartition(info.bucket) for info in buckets]
         return log_partitions(buckets, self._options.max_partition_bytes)
 
     def read(self, partition: ds.InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition that match the filters; no rows for None, which means no partition."""
+        """Yield the rows of a partition; no rows for None, which means no partition."""
         with plain_errors():
             for rows in self._rows(partition):
-                matched = matching(spark_rows(rows, self._columns), self._filters)
-                if matched.num_rows:
-                    yield matched
+                if rows.num_rows:
+                    yield spark_rows(rows, self._columns)
 
     def _rows(self, partition: ds.InputPartition | None) -> Iterator[pa.RecordBatch]:
-        # The filters that Spark pushes down use these columns only.
         names = [column.name for column in self._columns]
         match partition:
             case LogPartition(bucket=bucket, start_offset=start, end_offset=end):
@@ -89,13 +114,3 @@ class TableReader(ds.DataSourceReader):
             client.scan(self._table, buckets=[bucket], columns=columns) as scan,
         ):
             yield from scan
-
-
-class FilteringTableReader(TableReader):
-    """A reader that accepts filters. Spark refuses such a reader if filter push-down is not enabled."""
-
-    def pushFilters(self, filters: list[ds.Filter]) -> list[ds.Filter]:  # noqa: N802 - Spark's name
-        """Keep the filters that can be evaluated here, and return the others, which Spark evaluates."""
-        schema = spark_arrow_schema(self._columns)
-        self._filters = tuple(each for each in filters if can_evaluate(each, schema))
-        return [each for each in filters if not can_evaluate(each, schema)]
