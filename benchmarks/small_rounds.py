@@ -21,7 +21,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
-from fluss_tiering.spark.round.progress import LogProgress
+from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.result import RoundCost
 
 _TABLES: Final = 100
@@ -96,7 +96,7 @@ class Drains:
                 tiering.write(self._client, path, WriteKind.UPSERT, iter([batch]))
             before, began = _cpu_seconds(), time.perf_counter()
             results = application.run(
-                TierOptions(server=self._target, tables=tuple(self._paths)), self._spark, LogProgress()
+                TierOptions(server=self._target, tables=tuple(self._paths)), self._spark, Progress()
             )
             seconds += time.perf_counter() - began
             after = _cpu_seconds()
@@ -138,7 +138,7 @@ def _freshness(
     options = TierOptions(
         server=target, tables=tuple(paths), drain=True, follow=True, time_budget=f"{seconds + 20:.0f}s"
     )
-    thread = threading.Thread(target=application.run, args=(options, spark, LogProgress()), daemon=True)
+    thread = threading.Thread(target=application.run, args=(options, spark, Progress()), daemon=True)
     thread.start()
     waiting: dict[TablePath, list[tuple[int, float]]] = {path: [] for path in paths}
     lags: list[float] = []

@@ -25,7 +25,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
-from fluss_tiering.spark.round.progress import LogProgress
+from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.result import TableResult
 from fluss_tiering.spark.startup.workers import local_workers_conf
 from fluss_tiering.spark.submit import spark_conf
@@ -120,7 +120,7 @@ def write(client: TieringClient, path: TablePath, kind: WriteKind, batches: Iter
 def tier(target: str, spark: SparkSession, path: TablePath) -> TableResult:
     """Run a round of a table in a session."""
     options = TierOptions(server=target, tables=(path,))
-    (result,) = application.run(options, spark, LogProgress())
+    (result,) = application.run(options, spark, Progress())
     if result.failed:
         raise SystemExit(f"error: {path} was not tiered: {result.error}")
     return result

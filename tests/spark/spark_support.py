@@ -25,7 +25,7 @@ from fluss_tiering.model.tiering import TieringRound
 from fluss_tiering.spark import application
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.options import TierOptions
-from fluss_tiering.spark.round.progress import LogProgress
+from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.result import PieceResult, TableResult
 from fluss_tiering.spark.round.round import RoundServices
 
@@ -87,7 +87,7 @@ class Tiering:
 
     def tier_all(self, *tables: TableInfo, **options: Any) -> list[TableResult]:
         paths = tuple(table.path for table in tables)
-        return application.run(TierOptions(server=self.target, tables=paths, **options), self.spark, LogProgress())
+        return application.run(TierOptions(server=self.target, tables=paths, **options), self.spark, Progress())
 
     def tier(self, table: TableInfo, **options: Any) -> TableResult:
         """Run a round that must not fail."""

@@ -13,7 +13,7 @@ import judges
 from fluss_tiering.model.table import TablePath, WriteKind
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
-from fluss_tiering.spark.round.progress import LogProgress
+from fluss_tiering.spark.round.progress import Progress
 
 DAG = "fluss_lake_maintenance"
 ROUNDS = 6
@@ -31,7 +31,7 @@ def tier_in_small_rounds(stack, spark, *tables: str) -> None:
         rows = pa.table({"id": keys, "name": [f"round {number}" for _ in keys]}, schema=SCHEMA)
         for path in paths:
             list(stack.client.write_rows(path, WriteKind.UPSERT, [rows]))
-        results = application.run(TierOptions(server=stack.server, tables=paths), spark, LogProgress())
+        results = application.run(TierOptions(server=stack.server, tables=paths), spark, Progress())
         assert [each.error for each in results] == [None] * len(paths)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from airflow_provider_fluss.lease import LeaseHandle
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, RebasedPlace
-from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import StorageDescription, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim
@@ -18,6 +17,7 @@ from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Releaser, TableLease, open_lease
 from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.plan import Piece, PlanLimits, SnapshotPiece
+from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.result import PieceResult, TableResult
 from fluss_tiering.spark.round.round import RoundServices
 from fluss_tiering.spark.round.shared_stage import SharedStages
@@ -179,28 +179,6 @@ class ModelSpark:
         return rows, tuple(last) if piece.deletes else ()
 
 
-class NoProgress(Closing):
-    """`Progress` that shows nothing."""
-
-    def close(self) -> None:
-        return
-
-    def step(self, path: TablePath, what: str) -> None:
-        return
-
-    def stage(self, path: TablePath, group: str, tasks: int, pieces: object) -> None:
-        return
-
-    def done(self, result: TableResult) -> None:
-        return
-
-    def note(self, path: TablePath, what: str) -> None:
-        return
-
-    def drained(self, done: int, total: int, text: str) -> None:
-        return
-
-
 class HandedOut(TableRun):
     """Runs the round of a table that the server handed out, instead of claiming one by name."""
 
@@ -273,7 +251,7 @@ class Driver:
             storage=StorageDescription("model", "", "", ""),
             target="",
             limits=self._limits,
-            progress=NoProgress(),
+            progress=Progress(lambda line: None),
             runtime=runtime,
             run_stage=SharedStages(
                 lambda: 2,

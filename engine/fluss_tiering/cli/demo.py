@@ -234,9 +234,9 @@ def _write(client: TieringClient, kind: WriteKind, rows: pa.RecordBatch) -> None
 
 def _round(target: str, spark: SparkSession, which: str) -> None:
     from fluss_tiering.spark import application  # noqa: PLC0415 - Spark
-    from fluss_tiering.spark.round.progress import LogProgress  # noqa: PLC0415
+    from fluss_tiering.spark.round.progress import Progress  # noqa: PLC0415
 
-    silent = LogProgress(lambda line: None)
+    silent = Progress(lambda line: None)
     (result,) = application.run(TierOptions(server=target, tables=(_TABLE,)), spark, silent)
     if result.error is not None:
         raise FlussTieringError(ErrorCode.UNAVAILABLE, f"the round failed: {result.error}")

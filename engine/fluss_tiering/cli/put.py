@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import RenderableType
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
-from rich.text import Text
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from fluss_tiering.cli.common import options, output
-from fluss_tiering.cli.common.options import PARQUET
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
@@ -20,27 +17,6 @@ from fluss_tiering.plural import counted
 
 _AGGREGATION: Final = "aggregation"
 _IGNORED: Final = "IGNORE"
-
-
-class _BarOfKnown(ProgressColumn):
-    """A bar if it is known how many rows a file has. Otherwise there is none, since rich would draw a full one."""
-
-    _bar = BarColumn()
-
-    def render(self, task: Task) -> RenderableType:
-        """Return the bar, or nothing."""
-        return "" if task.total is None else self._bar.render(task)
-
-
-class _Rows(ProgressColumn):
-    """How many rows are written, and of how many if that is known, or about how many."""
-
-    def render(self, task: Task) -> Text:
-        """Return the words."""
-        done = int(task.completed)
-        if task.total is None:
-            return Text(counted(done, "row"))
-        return Text(f"{done:,} of {'about ' * task.fields['guessed']}{counted(int(task.total), 'row')}")
 
 
 def put(
@@ -74,7 +50,7 @@ def put(
     An empty value without quotes is NULL. A value in quotes is never NULL: "" is an empty text, and an error in a
     column of numbers, dates or other values that are no text.
     """
-    from fluss_tiering.cli.row_files.files import file_batches, row_count  # noqa: PLC0415 - pyarrow, for this command only
+    from fluss_tiering.cli.row_files.files import check_file, file_batches  # noqa: PLC0415 - pyarrow, for this command only
 
     options.check_null_values(null_value, files)
     null_values = ["", *(null_value or [])]
@@ -85,18 +61,13 @@ def put(
             _check_deletes(info)
         columns = info.descriptor.columns
         # Before the first row is written, so that a slip in a name of a file leaves nothing half done.
-        totals = [row_count(file) for file in files]
+        for file in files:
+            check_file(file)
         written = 0
-        with Progress(
-            TextColumn("{task.description}"),
-            _BarOfKnown(),
-            _Rows(),
-            TimeElapsedColumn(),
-            console=output.error_console,
-        ) as progress:
-            for file, total in zip(files, totals, strict=True):
-                task = progress.add_task(file.name, total=total, guessed=file.suffix.lower() != PARQUET)
-                of_file = 0
+        columns_shown = TextColumn("{task.description}: {task.completed:,} rows"), TimeElapsedColumn()
+        with Progress(*columns_shown, console=output.error_console) as progress:
+            for file in files:
+                task, of_file = progress.add_task(file.name, total=None), 0
                 try:
                     for acknowledged in client.write_rows(table, kind, file_batches(file, columns, null_values)):
                         of_file += acknowledged
@@ -110,8 +81,6 @@ def put(
                         output.print_warning(f"the command was interrupted. Before that, at least {so_far}")
                     raise
                 written += of_file
-                if total is not None:
-                    progress.update(task, total=of_file, guessed=False)
     rows = counted(written, "row")
     done = {
         WriteKind.APPEND: f"Appended {rows} to {table}.",

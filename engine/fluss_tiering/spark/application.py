@@ -58,7 +58,7 @@ from fluss_tiering.spark.retry import RetryingClient
 from fluss_tiering.spark.round.keepalive import KeepAlive
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease, open_lease
 from fluss_tiering.spark.round.plan import PlanLimits
-from fluss_tiering.spark.round.progress import LogProgress, Progress, TerminalProgress
+from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.result import TableResult
 from fluss_tiering.spark.round.round import RoundServices
 from fluss_tiering.spark.round.shared_stage import SharedStages
@@ -101,7 +101,7 @@ def run(
     Args:
         options: Which tables to tier, and how.
         spark: The Spark session to use; None to start one, which is stopped again.
-        progress: Hears of each step of each table; None for bars in a terminal, or else for plain log lines.
+        progress: Hears of each step of each table; None for log lines.
         starting: Returns a context in which Spark is started, once it is known that there is something to do.
         maintained: Takes the result of each maintenance between rounds that changed a lake table, in another thread.
 
@@ -166,8 +166,6 @@ class _Application:
         self._stack = stack
         self._releaser = stack.enter_context(Releaser(client))
         self._keepalive = stack.enter_context(KeepAlive(client, options.lease_duration_ms))
-        if progress is None:
-            progress = TerminalProgress(context) if sys.stderr.isatty() else LogProgress()
         self._stopped = threading.Event()
         self._client = stack.enter_context(RetryingClient(options.server, stopped=self._stopped))
         parallelism = Parallelism(context)
@@ -181,7 +179,7 @@ class _Application:
             parallelism=parallelism,
             run_stage=SharedStages(parallelism).run_stage,
             buffer_bytes=options.worker_buffer_bytes,
-            progress=stack.enter_context(progress),
+            progress=progress or Progress(),
             max_round_duration=options.max_round_duration,
             skip_missing_log=options.skip_missing_log,
         )
@@ -336,8 +334,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logger.error("%s", error.message)
         return EXIT_CANNOT_START
     for result in results:
-        # Log lines have told the error of a round that was tried; bars have not.
-        if result.error is not None and (not result.attempted or sys.stderr.isatty()):
+        # A line has told the error of a round that was tried.
+        if result.error is not None and not result.attempted:
             logger.error("%s: %s", result.path, result.error)
     return exit_code(results, outcome_in_status=options.outcome_in_status)
 

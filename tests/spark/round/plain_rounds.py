@@ -12,7 +12,6 @@ from plain_lake import PlainLake
 
 from engine_support import SCHEMA, descriptor
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.round.deletes import DeleteJob
@@ -33,15 +32,12 @@ Rows = Mapping[int, str | None]
 
 
 @dataclass
-class Told(Closing):
+class Told:
     """`Progress` that keeps what it hears."""
 
     steps: list[str] = field(default_factory=list)
     stages: list[tuple[str, int]] = field(default_factory=list)
     results: list[TableResult] = field(default_factory=list)
-
-    def close(self) -> None:
-        return
 
     def step(self, path: TablePath, what: str) -> None:
         self.steps.append(f"{path}: {what}")

@@ -27,7 +27,7 @@ from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_t
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.plan import PlanLimits
-from fluss_tiering.spark.round.progress import LogProgress
+from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.startup import session
 from spark_session import JVM_OPTIONS
 from torture.driver import row_groups
@@ -72,7 +72,7 @@ class Driver:
         limits = {key: options.pop(key) for key in ("change_piece_bytes",) if key in options}
         application.PlanLimits = partial(PlanLimits, **limits)  # type: ignore[misc,assignment]
         try:
-            results = application.run(TierOptions(server=server, tables=paths, **options), self._spark, LogProgress())
+            results = application.run(TierOptions(server=server, tables=paths, **options), self._spark, Progress())
         finally:
             self._faults.plan(None)
             pool.shutdown()

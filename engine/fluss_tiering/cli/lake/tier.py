@@ -133,16 +133,14 @@ def tier(
         return
     from fluss_tiering.spark import application  # noqa: PLC0415 - Spark and pyarrow, for this command only
     from fluss_tiering.spark.ended import SparkEndedError  # noqa: PLC0415
-    from fluss_tiering.spark.round.progress import LogProgress  # noqa: PLC0415
+    from fluss_tiering.spark.round.progress import Progress  # noqa: PLC0415
     from fluss_tiering.spark.startup.class_archive import make_missing_archive  # noqa: PLC0415
 
-    # Bars are for terminals only.
-    progress = None if output.error_console.is_terminal else LogProgress(output.print_progress, with_errors=what.follow)
     maintained: list[Maintenance] = []
     try:
         results = application.run(
             what,
-            progress=progress,
+            progress=Progress(output.print_progress, with_errors=what.follow),
             starting=lambda: starting(what.master),
             # A drain may go on for months: only what is printed at its end is kept.
             maintained=maintained.append if json else lambda done: None,

@@ -26,7 +26,6 @@ STANDARD_INPUT: Final = Path("-")
 _MAGIC_OF_PARQUET: Final = b"PAR1"
 _EMPTY: Final = "Empty CSV file"
 """What pyarrow says of a CSV file without a line."""
-_CHUNK_BYTES: Final = 2**20
 
 
 def file_batches(path: Path, columns: Sequence[Column], null_values: list[str]) -> Iterator[pa.RecordBatch]:
@@ -51,21 +50,17 @@ def file_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
                     yield batch.slice(start, BATCH_ROWS)
 
 
-def row_count(path: Path) -> int | None:
-    """Return the number of rows of a Parquet file, or of the lines of a CSV file behind its first one.
-
-    A CSV file whose values have ends of lines has fewer rows. It is None for what is no regular file.
+def check_file(path: Path) -> None:
+    """Check that there is a file whose name says what is in it, and that one of Parquet can be read.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if there is no such file, or if its rows cannot be counted.
+        FlussTieringError: INVALID_REQUEST if there is none.
     """
     with errors_name(path):
         if kind_of(path) == PARQUET:
-            return int(pa.parquet.read_metadata(path).num_rows)
-        if path == STANDARD_INPUT:
-            return None
-        path.stat()
-        return _lines_behind_the_first(path) if path.is_file() else None
+            pa.parquet.read_metadata(path)
+        elif path != STANDARD_INPUT:
+            path.stat()
 
 
 def kind_of(path: Path) -> str:
@@ -126,12 +121,3 @@ def _whole(path: Path) -> Iterator[Path]:
             shutil.copyfileobj(sys.stdin.buffer, copy)
         copy.flush()
         yield Path(copy.name)
-
-
-def _lines_behind_the_first(path: Path) -> int:
-    lines, last = -1, b"\n"
-    with path.open("rb") as file:
-        while part := file.read(_CHUNK_BYTES):
-            lines += part.count(b"\n")
-            last = part[-1:]
-    return max(0, lines + (last != b"\n"))
