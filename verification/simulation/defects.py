@@ -27,7 +27,7 @@ from fluss_tiering.spark.round.shared_stage import SharedStages
 from fluss_tiering.spark.table_run import TableRun
 from simulation import lake as simulation_lake
 from simulation.key_index import SimPlaceIndex
-from simulation.lake import Delta, Transaction
+from simulation.lake_commits import Delta, Transaction
 from simulation.position_deletes import FoundRows, PositionDeletes
 from simulation.store import MemoryStore
 

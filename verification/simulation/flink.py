@@ -16,8 +16,10 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import COMMIT_USER, LakeSnapshot
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
-from simulation.lake import Delta, Handle, ancestors
+from simulation.lake import Handle
+from simulation.lake_commits import Delta
 from simulation.lake_files import FILE_BYTES, FileRows, write_deletes
+from simulation.lake_snapshots import ancestors
 from simulation.network import Endpoint, SimClient
 from simulation.scheduler import Process
 from simulation.storage import Change

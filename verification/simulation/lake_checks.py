@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from fluss_tiering.lake.iceberg.summary import from_summary
 from fluss_tiering.lake.protocol import LakeCommit, ReadOffsets
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.server.core.managers import Managers
-from simulation.lake import Delta, LakeContent, LakeSnapshotNode, ModelLake, ancestors, comes_from
-from simulation.references import LakeReference
+from simulation.lake import ModelLake
+from simulation.lake_commits import Delta
+from simulation.lake_snapshots import LakeContent, LakeSnapshotNode, ancestors, comes_from
 from simulation.storage import Change, ModelStorage
+
+
+@dataclass(slots=True)
+class LakeReference:
+    """One table: its log, and the rows that the lake must hold at its committed offsets.
+
+    Attributes:
+        logs: The storage's own list of changes by bucket, which outlives the table.
+        rows: The rows of the log's prefix, as bucket -> key -> value.
+    """
+
+    table_id: int
+    logs: dict[int, list[object]]
+    offsets: dict[int, int] = field(default_factory=dict)
+    rows: dict[int, dict[int, int]] = field(default_factory=dict)
+    by_snapshot: dict[int, dict[int, int]] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
 
 
 class LakeChecks:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.core.managers import Managers
 from fluss_tiering.wire.buckets import bucket_from_pb
 from fluss_tiering.wire.leases import snapshots_from_pb
-from simulation.references import LeaseReference
 from simulation.scheduler import Scheduler
 
 METHODS = frozenset(
@@ -17,6 +17,23 @@ METHODS = frozenset(
 )
 _SLACK_MS = 60_000
 """How much later a request may be handled that was begun and not acknowledged."""
+
+
+@dataclass(slots=True)
+class LeaseReference:
+    """One lease, as its holders know it.
+
+    Attributes:
+        newest_token: The token of the newest acquire that was acknowledged.
+        maybe_newer: Whether an acquire may be durable but was not acknowledged, because the server died.
+        latest_expiration: The latest expiration that any renewal or acquire, acknowledged or not, may have set.
+    """
+
+    pins: dict[TableBucket, int] = field(default_factory=dict)
+    expiration: int = 0
+    latest_expiration: int = 0
+    newest_token: int = 0
+    maybe_newer: bool = False
 
 
 class LeaseChecks:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.core.managers import Managers
 from simulation.lease_checks import LeaseChecks
-from simulation.references import RoundReference
 from simulation.scheduler import Scheduler
 from simulation.server import HEARTBEAT_TIMEOUT_MS
 from simulation.storage import ModelStorage
@@ -48,6 +48,16 @@ def _reachable() -> frozenset[tuple[str | None, str, int]]:
 
 
 _REACHABLE: Final = _reachable()
+
+
+@dataclass(slots=True)
+class RoundReference:
+    """One round: who was told to run it, and its outcome."""
+
+    lease_id: str
+    attempt_token: int | None
+    last_heard: int
+    outcome: str | None = None
 
 
 class TieringChecks:
