@@ -31,8 +31,6 @@ class Comparison:
         rows_in_lake: The number of rows in the lake.
         missing: The number of expected rows that the lake lacks. A row that is expected twice counts twice.
         unexpected: The number of rows in the lake that are not expected, counted in the same way.
-        expected_hash: A hash of all columns of all expected rows, in any order.
-        lake_hash: The same hash of the rows in the lake.
     """
 
     name: str
@@ -40,18 +38,11 @@ class Comparison:
     rows_in_lake: int
     missing: int
     unexpected: int
-    expected_hash: int
-    lake_hash: int
 
     @property
     def equal(self) -> bool:
         """Whether the lake holds exactly the expected rows."""
-        return (
-            self.rows_expected == self.rows_in_lake
-            and not self.missing
-            and not self.unexpected
-            and self.expected_hash == self.lake_hash
-        )
+        return not self.missing and not self.unexpected
 
 
 def start_spark(lake_catalog_properties: Mapping[str, str], log: Path) -> SparkSession:
@@ -99,11 +90,7 @@ def _compare(spark: SparkSession, name: str, expected: pa.Table, scratch: Path) 
     spark.read.parquet(str(file)).createOrReplaceTempView("expected")
     spark.sql(f"REFRESH TABLE {_CATALOG}.{DATABASE}.{name}")
     spark.sql(f"SELECT {columns} FROM {_CATALOG}.{DATABASE}.{name}").createOrReplaceTempView("actual")
-    hashed = f"count(*) AS rows, coalesce(sum(CAST(xxhash64({columns}) AS DECIMAL(38, 0))), 0) AS hash"
-    want = spark.sql(f"SELECT {hashed} FROM expected").first()
-    have = spark.sql(f"SELECT {hashed} FROM actual").first()
-    assert want is not None
-    assert have is not None
+    rows_in_lake = spark.table("actual").count()
     missing = spark.sql(f"SELECT {columns} FROM expected EXCEPT ALL SELECT {columns} FROM actual").count()
     unexpected = spark.sql(f"SELECT {columns} FROM actual EXCEPT ALL SELECT {columns} FROM expected").count()
-    return Comparison(name, want["rows"], have["rows"], missing, unexpected, int(want["hash"]), int(have["hash"]))
+    return Comparison(name, expected.num_rows, rows_in_lake, missing, unexpected)

@@ -12,8 +12,9 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from examples.flights import changes, load
+from examples.flights import changes
 from examples.flights.changes import Change
 from examples.flights.compare import Comparison, compare, start_spark
 from examples.flights.environment import DAG, Environment
@@ -23,6 +24,7 @@ from fluss_tiering.model.tiering import TieringRound, TieringState
 FRESHNESS: Final = "2s"
 """A short time, so that the tables are pending again when the second round starts."""
 
+_REQUEST_ROWS: Final = 32_768
 _ROUND_SECONDS: Final = 600.0
 _PENDING_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.5
@@ -64,7 +66,9 @@ class MainJob:
             return
         first = changes.first_load()
         with self._environment.client() as client:
-            load.create_tables(client, first, FRESHNESS)
+            for each in first:
+                descriptor = each.table.descriptor(each.rows.schema, FRESHNESS)
+                client.create_table(each.table.path, descriptor, ignore_if_exists=True)
         self._write("first_load", first)
 
     def change(self) -> None:
@@ -119,8 +123,21 @@ class MainJob:
                 self._spark.stop()
 
     def _write(self, name: str, to_write: list[Change]) -> None:
-        with self._environment.client() as client:
-            load.write(client, to_write, self._console)
+        """Write changes in order, and return when the last row is acknowledged."""
+        progress = Progress(
+            TextColumn("{task.description:<28}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("rows"),
+            TimeElapsedColumn(),
+            console=self._console,
+        )
+        with self._environment.client() as client, progress:
+            for change in to_write:
+                task = progress.add_task(f"{change.kind} {change.table.path}", total=change.rows.num_rows)
+                batches = change.rows.to_batches(max_chunksize=_REQUEST_ROWS)
+                for acknowledged in client.write_rows(change.table.path, change.kind, batches):
+                    progress.advance(task, acknowledged)
         self._written.append(name)
         self._record.write_text(json.dumps(self._written))
 
