@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,6 +15,7 @@ from airflow_provider_fluss.operators.spark_submit import logged_error
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
+from fluss_tiering.spark.command_line import Option, options_of
 from fluss_tiering.spark.maintenance_options import (
     DEFAULT_CORES,
     DEFAULT_DELETE_FILES,
@@ -54,6 +54,8 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
     template_fields: Sequence[str] = (*EngineSubmitOperator.template_fields, "tables", "fluss_conn_id")
     command: ClassVar[str]
     """The command in the name of the Spark application."""
+    kind: ClassVar[type[MaintenanceOptions]]
+    """The options of the application. Those that the operator has as attributes are its arguments."""
 
     def __init__(
         self,
@@ -67,18 +69,16 @@ class FlussMaintenanceOperator(EngineSubmitOperator):
         self.tables: Sequence[str] | None = tables
         self.fluss_conn_id = fluss_conn_id
 
-    @abstractmethod
     def options(self, server: str, tables: tuple[TablePath, ...]) -> MaintenanceOptions:
-        """Return the options of the application.
-
-        Args:
-            server: The address of the tiering server.
-            tables: The tables.
+        """Return the options of the application, with those that are arguments of the operator.
 
         Raises:
             FlussTieringError: INVALID_REQUEST if an argument of the operator has a wrong value.
             WrongArgumentError: An argument is not of the type that is expected.
         """
+        known, own = options_of(self.kind), vars(self)
+        given = {name: _value(option, own[name]) for name, option in known.items() if name in own}
+        return self.kind(server, tables, **given)
 
     def execute(self, context: Context) -> None:
         """Submit the application and wait until it ends."""
@@ -160,6 +160,7 @@ class FlussMaintainOperator(FlussMaintenanceOperator):
     """
 
     command = "maintain"
+    kind = MaintainOptions
     template_fields: Sequence[str] = (
         *FlussMaintenanceOperator.template_fields,
         "max_bytes",
@@ -187,18 +188,6 @@ class FlussMaintainOperator(FlussMaintenanceOperator):
         self.min_input_files = min_input_files
         self.delete_files = delete_files
 
-    def options(self, server: str, tables: tuple[TablePath, ...]) -> MaintainOptions:
-        """Return the options of the application. Raises what the base class says."""
-        return MaintainOptions(
-            server,
-            tables,
-            all_tables=self.all_tables,
-            max_bytes=str(self.max_bytes),
-            cores=whole_number("cores", self.cores),
-            min_input_files=whole_number("min_input_files", self.min_input_files),
-            delete_files=whole_number("delete_files", self.delete_files),
-        )
-
     def _paths(self) -> tuple[TablePath, ...]:
         # An empty list comes from a task before this one, which found no table.
         return () if self.tables is None else super()._paths()
@@ -219,6 +208,7 @@ class FlussCompactOperator(FlussMaintenanceOperator):
     """
 
     command = "compact"
+    kind = CompactOptions
     template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "min_input_files", "delete_files")
 
     def __init__(
@@ -232,15 +222,6 @@ class FlussCompactOperator(FlussMaintenanceOperator):
         super().__init__(tables=tables, **kwargs)
         self.min_input_files = min_input_files
         self.delete_files = delete_files
-
-    def options(self, server: str, tables: tuple[TablePath, ...]) -> CompactOptions:
-        """Return the options of the application. Raises what the base class says."""
-        return CompactOptions(
-            server,
-            tables,
-            min_input_files=whole_number("min_input_files", self.min_input_files),
-            delete_files=whole_number("delete_files", self.delete_files),
-        )
 
 
 class FlussExpireSnapshotsOperator(FlussMaintenanceOperator):
@@ -260,6 +241,7 @@ class FlussExpireSnapshotsOperator(FlussMaintenanceOperator):
     """
 
     command = "expire-snapshots"
+    kind = ExpireOptions
     template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "older_than", "retain_last")
 
     def __init__(
@@ -273,15 +255,6 @@ class FlussExpireSnapshotsOperator(FlussMaintenanceOperator):
         super().__init__(tables=tables, **kwargs)
         self.older_than = older_than
         self.retain_last = retain_last
-
-    def options(self, server: str, tables: tuple[TablePath, ...]) -> ExpireOptions:
-        """Return the options of the application. Raises what the base class says."""
-        return ExpireOptions(
-            server,
-            tables,
-            older_than=_age(self.older_than),
-            retain_last=None if self.retain_last is None else whole_number("retain_last", self.retain_last),
-        )
 
 
 class FlussVerifyOperator(FlussMaintenanceOperator):
@@ -298,6 +271,7 @@ class FlussVerifyOperator(FlussMaintenanceOperator):
     """
 
     command = "verify"
+    kind = VerifyOptions
     template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "limit")
 
     def __init__(
@@ -309,10 +283,6 @@ class FlussVerifyOperator(FlussMaintenanceOperator):
     ) -> None:
         super().__init__(tables=tables, **kwargs)
         self.limit = limit
-
-    def options(self, server: str, tables: tuple[TablePath, ...]) -> VerifyOptions:
-        """Return the options of the application. Raises what the base class says."""
-        return VerifyOptions(server, tables, limit=whole_number("limit", self.limit))
 
 
 class FlussPublishOperator(FlussMaintenanceOperator):
@@ -332,6 +302,7 @@ class FlussPublishOperator(FlussMaintenanceOperator):
     """
 
     command = "publish"
+    kind = PublishOptions
     template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "snapshot", "tag")
 
     def __init__(
@@ -346,16 +317,11 @@ class FlussPublishOperator(FlussMaintenanceOperator):
         self.snapshot = snapshot
         self.tag = tag
 
-    def options(self, server: str, tables: tuple[TablePath, ...]) -> PublishOptions:
-        """Return the options of the application. Raises what the base class says."""
-        # A round that found nothing new has no snapshot, of which a template makes a text.
-        is_newest = self.snapshot in {None, "", "None"}
-        snapshot = None if self.snapshot is None or is_newest else whole_number("snapshot", self.snapshot)
-        return PublishOptions(server, tables, snapshot=snapshot, tag=self.tag)
 
-
-def _age(value: timedelta | str | None) -> str | None:
-    if value is None:
-        return None
-    milliseconds = duration_ms("older_than", value)
-    return value if isinstance(value, str) else f"{milliseconds}ms"
+def _value(option: Option, value: object) -> Any:  # noqa: ANN401 - as the option's type says
+    """Return the value of an argument as the option takes it: a template makes texts of numbers, and of no number."""
+    if option.is_flag or (value is None and option.default is None):
+        return value
+    if option.type is int:
+        return None if option.default is None and value in ("", "None") else whole_number(option.name, value)
+    return f"{duration_ms(option.name, value)}ms" if isinstance(value, timedelta) else str(value)

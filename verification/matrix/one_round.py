@@ -29,7 +29,7 @@ from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableIn
 from fluss_tiering.spark import application
 from fluss_tiering.spark.audit.clean import clean_table
 from fluss_tiering.spark.audit.verify import verify_table
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.startup.catalog_conf import session_conf
@@ -157,7 +157,7 @@ class Round(Changes):
 
     def compact(self) -> None:
         """Compact the table, so that no delete file is left."""
-        done = compact_table(self._spark, self._table, CompactionOptions(min_input_files=2, delete_files=1))
+        done = compact_table(self._spark, self._table, min_input_files=2, delete_files=1)
         expect(done.error is None, str(done.error))
         expect(done.after is not None and done.after.delete_files == 0, f"delete files are left: {done.after}")
         self._compare()

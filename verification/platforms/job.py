@@ -26,7 +26,7 @@ from fluss_tiering.model.table import Column, DataType, TableDescriptor
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application
 from fluss_tiering.spark.audit.clean import clean_table
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.maintain import maintain_table
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.startup.jvm import driver_jvm_conf
@@ -76,8 +76,7 @@ class Job(Round):
     def compaction_beside_a_round(self) -> None:
         """Compact the table while rounds change it."""
         with ThreadPoolExecutor(1) as threads:
-            options = CompactionOptions(min_input_files=2, delete_files=1)
-            compaction = threads.submit(compact_table, self._spark, self._table, options)
+            compaction = threads.submit(compact_table, self._spark, self._table, min_input_files=2)
             for number in range(3):
                 self._write(dict.fromkeys(range(number * 100, number * 100 + 150), f"beside {number}"))
                 self._tier()

@@ -10,7 +10,6 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -20,16 +19,22 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
-from fluss_tiering.model.units import parse_duration_ms
 from fluss_tiering.plural import counted
 from fluss_tiering.spark.audit.report import TableAudit
 from fluss_tiering.spark.audit.verify import verify_table
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.maintenance.maintain import maintain_table
 from fluss_tiering.spark.maintenance.plan import Step, plan_table, tables_to_maintain
-from fluss_tiering.spark.maintenance.publish import publish_table, published_text
-from fluss_tiering.spark.maintenance.words import done_text, limits_of, planned_text
+from fluss_tiering.spark.maintenance.publish import publish_table
+from fluss_tiering.spark.maintenance.words import (
+    compacted_text,
+    done_text,
+    expired_text,
+    limits_of,
+    planned_text,
+    published_text,
+)
 from fluss_tiering.spark.maintenance_options import (
     CompactOptions,
     ExpireOptions,
@@ -158,31 +163,16 @@ def _maintain(
 
 
 def _compact(options: CompactOptions, spark: SparkSession, table: TableInfo) -> str | None:
-    done = compact_table(spark, table, CompactionOptions(options.min_input_files, options.delete_files))
+    done = compact_table(spark, table, min_input_files=options.min_input_files, delete_files=options.delete_files)
     if done.error is None:
-        logger.info(
-            "%s: compacted: %s %s replaced by %d in %.1f s",
-            table.path,
-            counted(done.rewritten_files, "data file"),
-            "was" if done.rewritten_files == 1 else "were",
-            done.added_files,
-            done.seconds,
-        )
+        logger.info("%s: compacted: %s", table.path, compacted_text(done))
     return done.error
 
 
 def _expire(options: ExpireOptions, client: TieringClient, spark: SparkSession, table: TableInfo) -> str | None:
-    age = None if options.older_than is None else timedelta(milliseconds=parse_duration_ms(options.older_than))
-    done = expire_snapshots(client, spark, table, older_than=age, retain_last=options.retain_last)
+    done = expire_snapshots(client, spark, table, older_than=options.age, retain_last=options.retain_last)
     if done.error is None:
-        logger.info(
-            "%s: expired %s and kept %d, %d of them for Fluss's readers or for recovery; deleted %s",
-            table.path,
-            counted(done.expired, "snapshot"),
-            done.kept,
-            done.needed,
-            counted(done.deleted_files, "file"),
-        )
+        logger.info("%s: %s", table.path, expired_text(done))
     return done.error
 
 

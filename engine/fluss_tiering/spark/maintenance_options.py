@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import ClassVar, Final, TypeAlias
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -99,6 +100,11 @@ class ExpireOptions:
     def __post_init__(self) -> None:
         """Refuse wrong values with INVALID_REQUEST."""
         check_options(self)
+
+    @property
+    def age(self) -> timedelta | None:
+        """The minimum age of a snapshot; None for what the properties of the lake table say."""
+        return None if self.older_than is None else timedelta(milliseconds=parse_duration_ms(self.older_than))
 
 
 @dataclass(frozen=True, slots=True)

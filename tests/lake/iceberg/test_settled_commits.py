@@ -19,7 +19,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH
 from fluss_tiering.spark.maintenance import plan
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.maintenance.maintain import Step, maintain_table
 from judges import DUCKDB, SPARK
@@ -75,7 +75,7 @@ def a_round(lake: FaultyLake) -> None:
 
 
 def a_compaction(lake: FaultyLake) -> str | None:
-    return compact_table(lake.spark, lake.table, CompactionOptions(min_input_files=2)).error
+    return compact_table(lake.spark, lake.table, min_input_files=2).error
 
 
 def merged_manifests(lake: FaultyLake) -> str | None:

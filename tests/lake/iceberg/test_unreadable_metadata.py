@@ -10,7 +10,7 @@ from urllib.parse import urlparse
 import pytest
 from lake_support import Lake
 
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 
 SAID = "a file of the lake seems to be missing or damaged"
 
@@ -54,6 +54,6 @@ def test_the_error_says_what_to_do(spark, tmp_path: Path, kind: str, spoil: Call
         lake.commit(lake.batch([{"k": number, "v": 1}]))
     spoil(files_of(lake.open())[kind])
 
-    error = compact_table(spark, lake.table, CompactionOptions(min_input_files=2)).error
+    error = compact_table(spark, lake.table, min_input_files=2).error
     assert error is not None
     assert error.startswith(SAID)

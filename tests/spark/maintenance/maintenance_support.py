@@ -10,7 +10,7 @@ from spark_support import Tiering, named
 import judges
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import Compaction, compact_table
 from fluss_tiering.spark.maintenance.expire import Expiry, expire_snapshots
 from fluss_tiering.spark.retry import RetryingClient
 
@@ -18,7 +18,7 @@ NO_AGE = timedelta()
 
 
 def compact(tiering: Tiering, table: TableInfo, **options: int) -> Compaction:
-    done = compact_table(tiering.spark, table, CompactionOptions(**{"min_input_files": 2, **options}))
+    done = compact_table(tiering.spark, table, **{"min_input_files": 2, **options})
     assert done.error is None
     return done
 

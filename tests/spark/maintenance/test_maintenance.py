@@ -28,7 +28,7 @@ from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.spark.maintenance import compact as compact_module
-from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import Compaction, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from waiting import wait_until
 
@@ -88,7 +88,7 @@ def compacting(tiering: Tiering, table: TableInfo) -> Future[Compaction]:
     tracker = tiering.spark.sparkContext.statusTracker()
     before = set(tracker.getActiveJobsIds())
     pool = ThreadPoolExecutor(1)
-    running = pool.submit(compact_table, tiering.spark, table, CompactionOptions(min_input_files=2))
+    running = pool.submit(compact_table, tiering.spark, table, min_input_files=2)
     pool.shutdown(wait=False)
     wait_until(lambda: set(tracker.getActiveJobsIds()) - before or running.done())
     assert not running.done()
@@ -184,7 +184,7 @@ def test_a_rewrite_by_spark_that_meets_a_damaged_file_says_how_to_find_it(tierin
         file.write_bytes(content)
         (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
 
-    done = compact_table(tiering.spark, table, CompactionOptions(min_input_files=2))
+    done = compact_table(tiering.spark, table, min_input_files=2)
     assert done.error is not None
     assert done.error.endswith(f"; fluss-tiering verify {table.path} names files that are missing or damaged")
 

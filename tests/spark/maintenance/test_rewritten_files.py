@@ -21,7 +21,7 @@ from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.key_index import IndexStore, KeyIndex, Place, read_state, stored_states
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.maintenance import rewriting
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
 from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Step
 
@@ -209,7 +209,7 @@ def test_clickhouse_sorts_the_rows_of_a_log(tiering: Tiering) -> None:
         tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
         tiering.tier(table)
     sorts()
-    assert compact_table(tiering.spark, table, CompactionOptions(min_input_files=2)).error is None
+    assert compact_table(tiering.spark, table, min_input_files=2).error is None
     sorts()
 
 

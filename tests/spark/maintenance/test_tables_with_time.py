@@ -24,7 +24,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.audit.clean import clean_table
 from fluss_tiering.spark.audit.verify import verify_table
-from fluss_tiering.spark.maintenance.compact import Compaction, CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import Compaction, compact_table
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
 from fluss_tiering.spark.maintenance_application import run as run_application
 from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOptions, MaintainOptions, VerifyOptions
@@ -73,7 +73,7 @@ def test_a_table_with_times_is_maintained_as_far_as_spark_can(tiering: Tiering, 
     assert young.exists()
     assert ids_in_lake(tiering, table) == [1, 2, 3, 4]
 
-    refused = compact_table(tiering.spark, table, CompactionOptions())
+    refused = compact_table(tiering.spark, table)
     assert refused.error is not None
     assert f"has the column 't' of type {DataType.parse(kind)}, which Spark cannot read from Iceberg" in refused.error
     with pytest.raises(FlussTieringError, match="which Spark cannot read from Iceberg") as caught:
@@ -86,7 +86,7 @@ MANIFESTS: Final = "commit.manifest.target-size-bytes"
 
 
 def compacted(tiering: Tiering, table: TableInfo) -> Compaction:
-    return compact_table(tiering.spark, table, CompactionOptions())
+    return compact_table(tiering.spark, table)
 
 
 def maintained(tiering: Tiering, table: TableInfo) -> Maintenance:

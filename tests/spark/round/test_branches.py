@@ -17,7 +17,7 @@ from fluss_tiering.lake.iceberg.maintenance.rewrites import rewrite
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.audit.verify import verify_table
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.maintenance.publish import Publication, publish_table
 from fluss_tiering.spark.maintenance_options import PublishOptions
@@ -180,7 +180,7 @@ def test_maintenance_works_on_the_branch(tiering: Tiering) -> None:
     assert rewrite(tiering.spark, lake_of(tiering, table, "main"), None, {"rewrite-all": "true"}).files
     newest = tiered(tiering, table, named([200], "later"))
 
-    done = compact_table(tiering.spark, table, CompactionOptions(min_input_files=2))
+    done = compact_table(tiering.spark, table, min_input_files=2)
 
     assert (done.error, done.added_files) == (None, 1)
     assert len(rows_of(tiering, table)) == 7
@@ -209,7 +209,7 @@ def test_an_expiry_leaves_what_a_tag_needs(tiering: Tiering, branch: str) -> Non
     else:
         publish(tiering, table, tag="kept")
     # This removes the files that the tag needs, and is the oldest snapshot after it that is left.
-    assert compact_table(tiering.spark, table, CompactionOptions(min_input_files=2)).error is None
+    assert compact_table(tiering.spark, table, min_input_files=2).error is None
     tiered(tiering, table, named([2], "late"))
     if branch != "main":
         publish(tiering, table)

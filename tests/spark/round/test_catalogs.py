@@ -21,7 +21,7 @@ from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.retry import RetryingClient
 from needs import needs
@@ -94,7 +94,7 @@ def test_rounds_recovery_and_maintenance(lake: Tiering, monkeypatch):
     assert [result.stats.rows for result in lake.tier_all(log, keyed)] == [0, 0]
 
     assert [lake.equal(log), lake.equal(keyed)] == [True, True]
-    compacted = compact_table(lake.spark, keyed, CompactionOptions(min_input_files=2))
+    compacted = compact_table(lake.spark, keyed, min_input_files=2)
     assert (compacted.error, compacted.after.delete_files) == (None, 0)
     expired = expire_snapshots(lake.client, lake.spark, keyed, older_than=timedelta())
     assert expired.error is None
@@ -227,7 +227,7 @@ def test_a_catalog_without_a_name_has_the_one_that_fluss_gives_it(unnamed: Tieri
 
     assert sorted((row.id, row.name) for row in lake) == sorted(named(range(10), "row").items())
     assert unnamed.equal(table)
-    compacted = compact_table(unnamed.spark, table, CompactionOptions(min_input_files=2))
+    compacted = compact_table(unnamed.spark, table, min_input_files=2)
     assert (compacted.error, compacted.after.delete_files) == (None, 0)
 
 

@@ -21,7 +21,7 @@ from spark_support import Tiering, in_background
 from engine_support import new_path
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from waiting import WAIT_S, wait_until
@@ -62,7 +62,7 @@ def in_lake(cluster: Tiering, table: TableInfo) -> list[dict[str, Any]]:
 
 
 def compact(cluster: Tiering, table: TableInfo) -> None:
-    done = compact_table(cluster.spark, table, CompactionOptions(min_input_files=2))
+    done = compact_table(cluster.spark, table, min_input_files=2)
     assert done.error is None
     assert done.after.data_files < done.before.data_files
 

@@ -22,7 +22,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.spark.audit.report import Difference, TableAudit
 from fluss_tiering.spark.audit.verify import verify_table
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from judges import CLICKHOUSE, DUCKDB, PYICEBERG, SPARK, Predicate, read
 
@@ -115,7 +115,7 @@ def test_a_clean_table_is_tiered_verified_compacted_and_read(tiering: Tiering, t
     audit = verified(tiering, table)
     assert audit.equal, audit
     assert sum(each.lake.rows for each in audit.buckets) == len(expected)
-    assert compact_table(tiering.spark, table, CompactionOptions(min_input_files=2)).error is None
+    assert compact_table(tiering.spark, table, min_input_files=2).error is None
     assert expire_snapshots(tiering.client, tiering.spark, table).error is None
     assert in_lake(tiering, table) == counted(expected)
     assert verified(tiering, table).equal

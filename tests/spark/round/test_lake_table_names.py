@@ -14,7 +14,7 @@ from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.audit.clean import clean_table
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.storage.fluss.rpc.calls.tables import drop_table
 from fluss_tiering.storage.fluss.rpc.calls.tables import table as table_call
@@ -43,7 +43,7 @@ def test_every_command_uses_the_lake_table_that_the_options_name(tiering: Tierin
     assert dict(lake.select("id", "name").collect()) == {**rows, **more}
     assert not tiering.spark.catalog.tableExists(f"{catalog}.{table.path}")
     assert tiering.equal(table)
-    compacted = compact_table(tiering.spark, table, CompactionOptions(min_input_files=2))
+    compacted = compact_table(tiering.spark, table, min_input_files=2)
     assert compacted.error is None
     assert compacted.rewritten_files > 0
     assert expire_snapshots(tiering.client, tiering.spark, table, older_than=timedelta()).error is None

@@ -30,7 +30,7 @@ from fluss_tiering.model.table import (
     WriteKind,
 )
 from fluss_tiering.spark.audit.verify import verify_table
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from judges import CLICKHOUSE, DUCKDB, PYICEBERG, SPARK, Predicate, read
 
 COLUMNS = columns(
@@ -192,7 +192,7 @@ def test_rounds_follow_another_partitioning(tiering: Tiering) -> None:
     tiering.tier(table)
     assert misplaced_since(tiering, table) == []
     assert is_equal(tiering, table)
-    done = compact_table(tiering.spark, table, CompactionOptions(min_input_files=2))
+    done = compact_table(tiering.spark, table, min_input_files=2)
     assert done.error is None
     assert is_equal(tiering, table)
     lake = IcebergCatalogs(tiering.spark).find_table(table)

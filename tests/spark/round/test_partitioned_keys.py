@@ -18,7 +18,7 @@ from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.spark.audit.verify import verify_table
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from judges import CLICKHOUSE, DUCKDB, PYICEBERG, SPARK, read
 
 COLUMNS = columns(id="BIGINT NOT NULL", region="STRING NOT NULL", day="INT NOT NULL", at="TIMESTAMP(3)", n="INT")
@@ -106,7 +106,7 @@ def test_rows_are_updated_in_whichever_partition_they_are(
         history.change(40)
         tiering.tier(table)
         if number == 2:
-            assert compact_table(tiering.spark, table, CompactionOptions(min_input_files=2)).error is None
+            assert compact_table(tiering.spark, table, min_input_files=2).error is None
         history.require_in_lake(SPARK)
     history.require_in_lake(DUCKDB, PYICEBERG, *([CLICKHOUSE] if version == "2" else ()))
 

@@ -23,7 +23,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark import application
 from fluss_tiering.spark.audit.clean import clean_table
-from fluss_tiering.spark.maintenance.compact import CompactionOptions, compact_table
+from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.plan import PlanLimits
@@ -127,7 +127,7 @@ class Driver:
         info = self._table(server, table)
         if what == "compact":
             with row_groups.of_maintenance():
-                return {"error": compact_table(self._spark, info, CompactionOptions(min_input_files=2)).error}
+                return {"error": compact_table(self._spark, info, min_input_files=2).error}
         if what == "expire":
             done = expire_snapshots(
                 self._client(server), self._spark, info, older_than=timedelta(seconds=0), retain_last=1

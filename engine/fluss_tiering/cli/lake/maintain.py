@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.markup import escape
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.options import with_options
-from fluss_tiering.cli.common.output import Heading
-from fluss_tiering.cli.lake.maintenance import print_kept
+from fluss_tiering.cli.lake.maintenance import named, print_results
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
-from fluss_tiering.plural import counted
 from fluss_tiering.spark.maintenance_options import MaintainOptions
 from fluss_tiering.spark.startup.checks import check_may_tier
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 _OPTIONS: Final = ("all_tables", "dry_run", "max_bytes", "cores", "min_input_files", "delete_files")
 """Fields of `MaintainOptions` that are options of the command, too, in the order of its help."""
+_NOTHING_THERE: Final = "There is no lake table to maintain."
 
 
 @with_options(MaintainOptions, _OPTIONS, behind="tables")
@@ -51,7 +51,7 @@ def maintain(
     what = MaintainOptions(server, tuple(dict.fromkeys(tables or ())), **given)
     from fluss_tiering.spark.maintenance.maintain import maintain_table  # noqa: PLC0415 - Spark, for this command only
     from fluss_tiering.spark.maintenance.plan import plan_table, tables_to_maintain  # noqa: PLC0415
-    from fluss_tiering.spark.maintenance.words import limits_of  # noqa: PLC0415
+    from fluss_tiering.spark.maintenance.words import done_text, limits_of  # noqa: PLC0415
 
     limits = limits_of(what)
     with TieringClient(server) as client:
@@ -86,11 +86,10 @@ def maintain(
     for info, each in zip(infos, found, strict=True):
         if each.was_never_tiered:
             output.print_progress(f"{each.path}: {skipped_text(info)}")
-    if json:
-        output.print_json({**_named(each.path), **maintenance_as_json(each)} for each in found)
-    else:
-        _print(found)
-    raise typer.Exit(1 if any(each.error for each in found) else 0)
+    shown = found if json else [each for each in found if not each.was_never_tiered]
+    if not shown:
+        output.print_sentence(_NOTHING_THERE)
+    print_results(shown, done_text, maintenance_as_json, as_json=json)
 
 
 def _show_plans(
@@ -100,6 +99,8 @@ def _show_plans(
 
     Tables without a lake table are skipped if they were not named.
     """
+    from fluss_tiering.spark.maintenance.words import planned_text  # noqa: PLC0415 - Spark, for this command only
+
     plans: dict[TablePath, Plan | None] = {}
     errors: dict[TablePath, str] = {}
     for table in tables:
@@ -118,123 +119,24 @@ def _show_plans(
         output.print_json(
             [
                 *(_plan_as_json(path, each) for path, each in plans.items()),
-                *({**_named(path), "error": error} for path, error in errors.items()),
+                *({**named(path), "error": error} for path, error in errors.items()),
             ]
         )
     else:
-        _print_plans(
-            plans, empty="No lake table could be planned." if errors else "There is no lake table to maintain."
-        )
+        if not errors and not any(plans.values()):
+            output.print_sentence(_NOTHING_THERE)
+        for path, each in plans.items():
+            if each is not None:
+                output.print_sentence(escape(f"{path}: {planned_text(each)}."))
         output.print_errors((str(path), error) for path, error in errors.items())
     raise typer.Exit(1 if errors else 0)
 
 
-def _print_plans(plans: Mapping[TablePath, Plan | None], *, empty: str) -> None:
-    output.print_table(
-        None,
-        [
-            Heading("Table"),
-            Heading("Data files", numeric=True),
-            Heading("Deletes", numeric=True),
-            Heading("Rewrite", numeric=True),
-            Heading("Manifests", numeric=True, spare=1),
-            Heading("Snapshots", numeric=True, spare=2),
-            Heading("Metadata files", numeric=True, spare=3),
-        ],
-        (
-            [
-                str(path),
-                _change(plan.files.data_files, plan.files.data_files - plan.fewer_files),
-                output.count_cell(sum(group.deletes for group in plan.groups)),
-                output.bytes_cell(sum(group.bytes for group in plan.groups)),
-                _change(plan.manifests, plan.manifests - plan.fewer_manifests),
-                _change(plan.snapshots, plan.snapshots - len(plan.expirable.free)),
-                output.count_cell(plan.metadata_files),
-            ]
-            for path, plan in plans.items()
-            if plan is not None
-        ),
-        empty=empty,
-    )
-    from fluss_tiering.spark.maintenance.words import merge_text  # noqa: PLC0415 - Spark, for this command only
-
-    for path, plan in plans.items():
-        if plan is not None and plan.merges:
-            output.print_sentence(f"{path}: {merge_text(plan)}")
-        if plan is not None and plan.groups_left:
-            left = counted(plan.groups_left, "more group")
-            output.print_sentence(f"{path}: beyond --max-bytes, {left} of files would be worth rewriting")
-        if plan is not None:
-            print_kept(path, plan.expirable.needed)
-        if plan is not None and plan.note:
-            output.print_sentence(f"{path}: {plan.note}")
-
-
-def _change(before: int, after: int) -> str:
-    return f"{before:,} → {after:,}"
-
-
-def _changes(found: Maintenance, plan: Plan) -> list[str]:
-    """Return the cells of the data files, delete files, rewritten bytes and manifests."""
-    # The numbers at the end are not known if an error ended the maintenance.
-    data_files = plan.files.data_files - found.rewritten.files + found.rewritten.new_files
-    delete_files = plan.files.delete_files - found.rewritten.delete_files
-    manifests = plan.manifests - found.fewer_manifests
-    if found.after is not None:
-        data_files, delete_files = found.after.data_files, found.after.delete_files
-    return [
-        _change(plan.files.data_files, data_files),
-        _change(plan.files.delete_files, delete_files),
-        output.bytes_cell(found.rewritten.bytes),
-        _change(plan.manifests, manifests if found.manifests is None else found.manifests),
-    ]
-
-
-def _print(found: list[Maintenance]) -> None:
-    output.print_table(
-        None,
-        [
-            Heading("Table"),
-            Heading("Data files", numeric=True),
-            Heading("Delete files", numeric=True),
-            Heading("Rewritten", numeric=True),
-            Heading("Manifests", numeric=True, spare=1),
-            Heading("Expired", numeric=True),
-            Heading("Files deleted", numeric=True),
-            Heading("Seconds", numeric=True),
-        ],
-        (
-            [
-                str(each.path),
-                *_changes(each, each.plan),
-                output.count_cell(each.expired),
-                output.count_cell(each.deleted_files + each.orphans),
-                f"{each.seconds:.1f}",
-            ]
-            for each in found
-            if each.plan is not None
-        ),
-        empty="No lake table was maintained."
-        if any(each.error for each in found)
-        else "There is no lake table to maintain.",
-    )
-    for each in found:
-        if each.expired_records:
-            output.print_sentence(f"{each.path}: {counted(each.expired_records, 'expired record')} deleted")
-        if each.plan is not None:
-            print_kept(each.path, each.plan.expirable.needed)
-    output.print_errors((str(each.path), each.error) for each in found if each.error)
-
-
-def _named(path: TablePath) -> dict[str, object]:
-    return {"database_name": path.database, "table_name": path.table}
-
-
 def _plan_as_json(path: TablePath, plan: Plan | None) -> dict[str, object]:
     if plan is None:
-        return {**_named(path), "tiered": False, "error": None}
+        return {**named(path), "tiered": False, "error": None}
     return {
-        **_named(path),
+        **named(path),
         "tiered": True,
         "data_files": plan.files.data_files,
         "delete_files": plan.files.delete_files,

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
 from rich.markup import escape
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.options import with_options
-from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.lake.spark_session import each_table, spark_session
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOptions, PublishOptions
 from fluss_tiering.spark.startup.checks import check_may_tier
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from fluss_tiering.spark.maintenance.compact import Compaction
-    from fluss_tiering.spark.maintenance.expire import Expiry
 
 
-class _Result(Protocol):
-    @property
-    def path(self) -> TablePath: ...
+class Result(Protocol):
+    """What a step did with a lake table."""
 
     @property
-    def seconds(self) -> float: ...
+    def path(self) -> TablePath:
+        """The table."""
 
     @property
-    def error(self) -> str | None: ...
+    def seconds(self) -> float:
+        """How long it took."""
+
+    @property
+    def error(self) -> str | None:
+        """The reason of a failure; None if it worked."""
+
+
+ResultT = TypeVar("ResultT", bound=Result)
 
 
 @with_options(CompactOptions, ("min_input_files", "delete_files"), behind="tables")
@@ -47,23 +55,18 @@ def compact(
     that refer to them. Readers of Fluss see the new files after the next round.
     """
     what = CompactOptions(server, tuple(dict.fromkeys(tables)), **given)
-    from fluss_tiering.spark.maintenance.compact import (  # noqa: PLC0415 - Spark, for this command only
-        CompactionOptions,
-        compact_table,
-    )
+    from fluss_tiering.spark.maintenance.compact import compact_table  # noqa: PLC0415 - Spark, for this command only
+    from fluss_tiering.spark.maintenance.words import compacted_text  # noqa: PLC0415
 
-    with TieringClient(server) as client:
-        infos = client.get_tables(what.tables)
-        check_may_tier(client)
-    wanted = CompactionOptions(min_input_files=what.min_input_files, delete_files=what.delete_files)
-    with spark_session(master) as spark:
-        found = each_table("compacting", infos, lambda each: compact_table(spark, each, wanted))
-    if json:
-        output.print_json(_compaction_as_json(each) for each in found)
-    else:
-        headings = [Heading(each, numeric=True) for each in ("Data files", "Delete files", "Size", "Rewritten")]
-        _print_results(found, headings, [_compaction_cells(each) for each in found])
-    _exit(found)
+    found = _each(
+        what,
+        master,
+        "compacting",
+        lambda client, spark, table: compact_table(
+            spark, table, min_input_files=what.min_input_files, delete_files=what.delete_files
+        ),
+    )
+    print_results(found, compacted_text, _compaction_as_json, as_json=json)
 
 
 @with_options(ExpireOptions, ("older_than", "retain_last"), behind="tables")
@@ -80,26 +83,18 @@ def expire(
     the recovery of rounds need them. Rounds may run at the same time.
     """
     what = ExpireOptions(server, tuple(dict.fromkeys(tables)), **given)
-    age = None if what.older_than is None else options.duration("--older-than", what.older_than)
     from fluss_tiering.spark.maintenance.expire import expire_snapshots  # noqa: PLC0415 - Spark, for this command only
+    from fluss_tiering.spark.maintenance.words import expired_text  # noqa: PLC0415
 
-    with TieringClient(server) as client:
-        infos = client.get_tables(what.tables)
-        check_may_tier(client)
-        with spark_session(master) as spark:
-            found = each_table(
-                "expiring snapshots",
-                infos,
-                lambda each: expire_snapshots(client, spark, each, older_than=age, retain_last=what.retain_last),
-            )
-    if json:
-        output.print_json(_as_json(each, "expired", "kept", "needed", "deleted_files") for each in found)
-    else:
-        headings = [Heading(each, numeric=True) for each in ("Expired", "Kept", "Files deleted")]
-        _print_results(found, headings, [_expiry_cells(each) for each in found])
-        for each in found:
-            print_kept(each.path, each.needed)
-    _exit(found)
+    found = _each(
+        what,
+        master,
+        "expiring snapshots",
+        lambda client, spark, table: expire_snapshots(
+            client, spark, table, older_than=what.age, retain_last=what.retain_last
+        ),
+    )
+    print_results(found, expired_text, _fields("expired", "kept", "needed", "deleted_files"), as_json=json)
 
 
 @with_options(PublishOptions, ("snapshot", "tag"), behind="tables")
@@ -117,87 +112,60 @@ def publish(
     changes nothing.
     """
     what = PublishOptions(server, tuple(dict.fromkeys(tables)), **given)
-    from fluss_tiering.spark.maintenance.publish import (  # noqa: PLC0415 - Spark, for this command only
-        publish_table,
-        published_text,
-    )
+    from fluss_tiering.spark.maintenance.publish import publish_table  # noqa: PLC0415 - Spark, for this command only
+    from fluss_tiering.spark.maintenance.words import published_text  # noqa: PLC0415
 
-    with TieringClient(server) as client:
+    found = _each(
+        what,
+        master,
+        "publishing",
+        lambda client, spark, table: publish_table(client, spark, table, snapshot=what.snapshot, tag=what.tag),
+    )
+    fields = ("branch", "snapshot_id", "rounds", "rows", "tag", "known")
+    print_results(found, published_text, _fields(*fields), as_json=json)
+
+
+def _each(
+    what: CompactOptions | ExpireOptions | PublishOptions,
+    master: str,
+    doing: str,
+    do: Callable[[TieringClient, SparkSession, TableInfo], ResultT],
+) -> list[ResultT]:
+    with TieringClient(what.server) as client:
         infos = client.get_tables(what.tables)
         check_may_tier(client)
         with spark_session(master) as spark:
-            found = each_table(
-                "publishing",
-                infos,
-                lambda each: publish_table(client, spark, each, snapshot=what.snapshot, tag=what.tag),
-            )
-    if json:
-        fields = ("branch", "snapshot_id", "rounds", "rows", "tag", "known")
-        output.print_json(_as_json(each, *fields) for each in found)
+            return each_table(doing, infos, lambda each: do(client, spark, each))
+
+
+def print_results(
+    found: Sequence[ResultT],
+    text: Callable[[ResultT], str],
+    values: Callable[[ResultT], dict[str, object]],
+    *,
+    as_json: bool,
+) -> None:
+    """Print a line for each result, or JSON. The exit code is 1 if one of them failed."""
+    if as_json:
+        output.print_json(
+            {**named(each.path), **values(each), "seconds": round(each.seconds, 3), "error": each.error}
+            for each in found
+        )
     else:
         for each in found:
             if each.error is None:
-                output.print_sentence(f"{each.path}: {escape(published_text(each))}.")
+                output.print_sentence(escape(f"{each.path}: {text(each)}."))
         output.print_errors((str(each.path), each.error) for each in found if each.error)
-    _exit(found)
-
-
-def print_kept(path: TablePath, needed: int) -> None:
-    """Print how many old snapshots are kept nevertheless, if any.
-
-    Args:
-        path: The table.
-        needed: The number of old snapshots that must be kept.
-    """
-    if needed:
-        kept = "1 old snapshot is" if needed == 1 else f"{needed:,} old snapshots are"
-        output.print_sentence(f"{path}: {kept} kept for Fluss's readers or for recovery")
-
-
-def _print_results(found: Sequence[_Result], headings: Sequence[Heading], cells: Sequence[Sequence[str]]) -> None:
-    """Print a table of results, each with the name of its table, and with how long it took.
-
-    Args:
-        found: The results.
-        headings: The titles of the columns between the two.
-        cells: The cells of these columns, for each result. There are none for one that failed.
-    """
-    output.print_table(
-        None,
-        [Heading("Table"), *headings, Heading("Seconds", numeric=True)],
-        (
-            [str(each.path), *(row or [output.NOTHING] * len(headings)), f"{each.seconds:.1f}"]
-            for each, row in zip(found, cells, strict=True)
-        ),
-        empty="",
-    )
-    output.print_errors((str(each.path), each.error) for each in found if each.error)
-
-
-def _exit(found: Sequence[_Result]) -> None:
     raise typer.Exit(1 if any(each.error for each in found) else 0)
 
 
-def _as_json(found: _Result, *fields: str, **values: object) -> dict[str, object]:
-    return {
-        "database_name": found.path.database,
-        "table_name": found.path.table,
-        **values,
-        **{name: getattr(found, name) for name in fields},
-        "seconds": round(found.seconds, 3),
-        "error": found.error,
-    }
+def named(path: TablePath) -> dict[str, object]:
+    """Return the names of a table, as JSON has them."""
+    return {"database_name": path.database, "table_name": path.table}
 
 
-def _compaction_cells(found: Compaction) -> list[str]:
-    if not found.before or not found.after:
-        return []
-    return [
-        f"{found.before.data_files:,} → {found.after.data_files:,}",
-        f"{found.before.delete_files:,} → {found.after.delete_files:,}",
-        f"{output.bytes_cell(found.before.file_bytes)} → {output.bytes_cell(found.after.file_bytes)}",
-        output.bytes_cell(found.rewritten_bytes),
-    ]
+def _fields(*names: str) -> Callable[[Result], dict[str, object]]:
+    return lambda found: {name: getattr(found, name) for name in names}
 
 
 def _compaction_as_json(found: Compaction) -> dict[str, object]:
@@ -207,8 +175,4 @@ def _compaction_as_json(found: Compaction) -> dict[str, object]:
         for name in ("data_files", "delete_files", "file_bytes")
         for side, files in sides.items()
     }
-    return _as_json(found, "rewritten_files", "rewritten_bytes", "added_files", "conflicts", **counts)
-
-
-def _expiry_cells(found: Expiry) -> list[str]:
-    return [] if found.error else [f"{count:,}" for count in (found.expired, found.kept, found.deleted_files)]
+    return {**counts, **_fields("rewritten_files", "rewritten_bytes", "added_files", "conflicts")(found)}

@@ -34,6 +34,7 @@ from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.spark.maintenance.plan import fewer_manifests
 from fluss_tiering.spark.maintenance.rewriting import rewrite_data_files
+from fluss_tiering.spark.maintenance_options import DEFAULT_DELETE_FILES, DEFAULT_MIN_INPUT_FILES
 
 _OF_SPARK: Final = {
     "remove-dangling-deletes": "true",
@@ -52,19 +53,6 @@ _DESCRIPTION: Final = re.compile(r"Generic(?:Data|Delete)File\{.*?file_path=([^,
 R = TypeVar("R")
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionOptions:
-    """Which files are rewritten.
-
-    Attributes:
-        min_input_files: How many small files of a bucket are needed to merge them.
-        delete_files: How many delete files must apply to a data file, so that it is rewritten at any size.
-    """
-
-    min_input_files: int = 5
-    delete_files: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +82,24 @@ class Compaction:
     error: str | None = None
 
 
-def compact_table(spark: SparkSession, table: TableInfo, options: CompactionOptions) -> Compaction:
-    """Compact a lake table. A failure is part of the result, so that other tables are still compacted."""
+def compact_table(
+    spark: SparkSession,
+    table: TableInfo,
+    *,
+    min_input_files: int = DEFAULT_MIN_INPUT_FILES,
+    delete_files: int = DEFAULT_DELETE_FILES,
+) -> Compaction:
+    """Compact a lake table. A failure is part of the result, so that other tables are still compacted.
+
+    Args:
+        spark: The session.
+        table: The table.
+        min_input_files: How many small files of a bucket are needed to merge them.
+        delete_files: How many delete files must apply to a data file, so that it is rewritten at any size.
+    """
     began = time.perf_counter()
     try:
-        done = _Compactor(spark, table, options).run()
+        done = _Compactor(spark, table, min_input_files, delete_files).run()
     except FlussTieringError as error:
         done = Compaction(table.path, error=error.message)
     return replace(done, seconds=time.perf_counter() - began)
@@ -107,13 +108,13 @@ def compact_table(spark: SparkSession, table: TableInfo, options: CompactionOpti
 class _Compactor:
     """Compacts one table, once."""
 
-    def __init__(self, spark: SparkSession, table: TableInfo, options: CompactionOptions) -> None:
+    def __init__(self, spark: SparkSession, table: TableInfo, min_input_files: int, delete_files: int) -> None:
         self._spark = spark
         self._table = table
         self._catalogs = IcebergCatalogs(spark)
         self._options = {
-            "min-input-files": str(options.min_input_files),
-            "delete-file-threshold": str(options.delete_files),
+            "min-input-files": str(min_input_files),
+            "delete-file-threshold": str(delete_files),
         }
         self._conflicts = 0
 

@@ -28,7 +28,6 @@ from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH, commit_branch_of
 from fluss_tiering.model.tiering import HeartbeatEntry, RoundOrigin, TieringStats
-from fluss_tiering.plural import counted
 from fluss_tiering.spark.round.commit import register_published
 
 _TAG: Final = re.compile(r"[\w.:+-]{1,200}")
@@ -88,15 +87,6 @@ def publish_table(
     except FlussTieringError as error:
         done = Publication(table.path, error=error.message)
     return replace(done, seconds=time.perf_counter() - began)
-
-
-def published_text(done: Publication) -> str:
-    """Return what was published, as a sentence without the table."""
-    what = f"{counted(done.rounds, 'round')} with {counted(done.rows, 'added row')}"
-    text = f"{what} published" if done.rounds else "nothing new to publish"
-    tagged = f", tagged {done.tag}" if done.tag else ""
-    rest = "" if done.known else "; Fluss's own readers see it after the next round"
-    return f"{text}: main is at snapshot {done.snapshot_id}{tagged}{rest}"
 
 
 def publish(

@@ -1,4 +1,4 @@
-"""What a log says of maintenance: one line for a plan, and one for what was done."""
+"""What commands and logs say of maintenance: one line for a plan, and one for what was done."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import Final
 
 from fluss_tiering.model.units import parse_memory_size
 from fluss_tiering.plural import counted
+from fluss_tiering.spark.maintenance.compact import Compaction
+from fluss_tiering.spark.maintenance.expire import Expiry
 from fluss_tiering.spark.maintenance.maintain import Maintenance
 from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Plan
+from fluss_tiering.spark.maintenance.publish import Publication
 from fluss_tiering.spark.maintenance_options import MaintainOptions
 
 _NOTHING: Final = "nothing is worth doing"
@@ -24,8 +27,16 @@ def limits_of(options: MaintainOptions) -> MaintenanceLimits:
 
 
 def planned_text(plan: Plan) -> str:
-    """Return what a plan would do."""
-    return "; ".join(f"would {part}" for part in _planned_parts(plan)) or _NOTHING
+    """Return what a plan would do, and what it leaves."""
+    rest = []
+    if plan.groups_left:
+        left = counted(plan.groups_left, "more group")
+        rest.append(f"beyond --max-bytes, {left} of files would be worth rewriting")
+    if needed := plan.expirable.needed:
+        rest.append(f"{counted(needed, 'old snapshot')} would stay for Fluss's readers or for recovery")
+    if plan.note:
+        rest.append(plan.note)
+    return "; ".join([*([f"would {part}" for part in _planned_parts(plan)] or [_NOTHING]), *rest])
 
 
 def begin_text(plan: Plan) -> str | None:
@@ -41,21 +52,14 @@ def _planned_parts(plan: Plan) -> list[str]:
         size = sum(each.bytes for each in groups)
         parts.append(f"replace {counted(files, 'data file')} of {size:,} bytes by about {new}")
     if plan.merges:
-        parts.append(_merge(plan))
+        parts.append(
+            f"merge {counted(plan.deletes_to_merge, 'position delete file')}, for about {plan.fewer_deletes:,} fewer"
+        )
     if plan.fewer_manifests:
         parts.append(f"merge manifests, for about {plan.fewer_manifests} fewer")
     if plan.expirable.free:
         parts.append(f"expire {counted(len(plan.expirable.free), 'snapshot')}")
     return parts
-
-
-def merge_text(plan: Plan) -> str:
-    """Return what a plan would do with position delete files."""
-    return f"would {_merge(plan)}"
-
-
-def _merge(plan: Plan) -> str:
-    return f"merge {counted(plan.deletes_to_merge, 'position delete file')}, for about {plan.fewer_deletes:,} fewer"
 
 
 def done_text(done: Maintenance) -> str:
@@ -65,6 +69,8 @@ def done_text(done: Maintenance) -> str:
     if done.plan is None:
         return "maintenance gave way to a round"
     parts = []
+    if done.expired_records:
+        parts.append(f"deleted {counted(done.expired_records, 'expired record')}")
     if done.rewritten.files:
         parts.append(
             f"replaced {counted(done.rewritten.files, 'data file')} of {done.rewritten.bytes:,} bytes by "
@@ -86,3 +92,29 @@ def done_text(done: Maintenance) -> str:
     if done.interrupted:
         parts.append("gave way to a round")
     return f"maintained in {done.seconds:.1f} s: {'; '.join(parts or [_NOTHING])}"
+
+
+def compacted_text(done: Compaction) -> str:
+    """Return what a compaction has done, in which time."""
+    replaced = f"{counted(done.rewritten_files, 'data file')} {'was' if done.rewritten_files == 1 else 'were'} replaced"
+    deletes = ""
+    if done.before is not None and done.after is not None and done.before.delete_files:
+        deletes = f", and delete files went from {done.before.delete_files:,} to {done.after.delete_files:,}"
+    return f"{replaced} by {done.added_files:,}{deletes}, in {done.seconds:.1f} s"
+
+
+def expired_text(done: Expiry) -> str:
+    """Return what an expiry has done."""
+    return (
+        f"expired {counted(done.expired, 'snapshot')} and kept {done.kept:,}, {done.needed:,} of them for Fluss's "
+        f"readers or for recovery; deleted {counted(done.deleted_files, 'file')}"
+    )
+
+
+def published_text(done: Publication) -> str:
+    """Return what was published."""
+    what = f"{counted(done.rounds, 'round')} with {counted(done.rows, 'added row')}"
+    text = f"{what} published" if done.rounds else "nothing new to publish"
+    tagged = f", tagged {done.tag}" if done.tag else ""
+    rest = "" if done.known else "; Fluss's own readers see it after the next round"
+    return f"{text}: main is at snapshot {done.snapshot_id}{tagged}{rest}"
