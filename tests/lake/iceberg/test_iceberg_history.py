@@ -15,8 +15,8 @@ from table_support import (
     piece,
 )
 
+from fluss_tiering.formats.lake_offsets import offsets_from_json, offsets_to_json
 from fluss_tiering.lake.iceberg import summary
-from fluss_tiering.lake.iceberg.metadata.offsets_file import from_json, to_json
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 
@@ -97,7 +97,7 @@ def test_the_offsets_file_of_a_commit_that_lost_goes(catalogs, keyed, monkeypatc
     ],
 )
 def test_offsets_come_back_from_their_file(offsets):
-    assert from_json(to_json(7, offsets)) == offsets
+    assert offsets_from_json(offsets_to_json(7, offsets)) == offsets
 
 
 def test_a_compaction_on_top_hides_nothing(spark, catalogs, log):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fluss_tiering.formats.lake_offsets import offsets_from_json, offsets_to_json
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
-from fluss_tiering.lake.iceberg.metadata.offsets_file import from_json, to_json
 from fluss_tiering.lake.iceberg.metadata.properties import WriteProperties, write_properties
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, from_summary, offsets_fit, to_summary
 from fluss_tiering.lake.protocol import FileContent, FileMetrics, ForeignCommit, LakeCommit, LakeFile, VectorPlace
@@ -151,11 +151,11 @@ def test_a_summary_stays_small(monkeypatch):
 
 
 def test_an_offsets_file_has_the_form_of_fluss_s_own():
-    assert to_json(7, {TableBucket(7, 2): 30, TableBucket(7, 0): 10}) == (
+    assert offsets_to_json(7, {TableBucket(7, 2): 30, TableBucket(7, 0): 10}) == (
         b'{"version":1,"table_id":7,"bucket_offsets":[10,-1,30]}'
     )
     of_partitions = {TableBucket(7, 1, 20): 5, TableBucket(7, 0, 3): 6, TableBucket(7, 0, 20): 7}
-    assert json.loads(to_json(7, of_partitions)) == {
+    assert json.loads(offsets_to_json(7, of_partitions)) == {
         "version": 1,
         "table_id": 7,
         "partition_offsets": [
@@ -163,7 +163,7 @@ def test_an_offsets_file_has_the_form_of_fluss_s_own():
             {"partition_id": 20, "bucket_offsets": [7, 5]},
         ],
     }
-    assert from_json(to_json(7, of_partitions)) == of_partitions
+    assert offsets_from_json(offsets_to_json(7, of_partitions)) == of_partitions
 
 
 @pytest.mark.parametrize(
@@ -181,12 +181,12 @@ def test_an_offsets_file_has_the_form_of_fluss_s_own():
 )
 def test_another_content_is_no_offsets_file(content: bytes):
     with pytest.raises(ValueError):
-        from_json(content)
+        offsets_from_json(content)
 
 
 def test_an_offsets_file_of_another_version_is_named_as_such():
     with pytest.raises(ValueError, match=r"^version 2, expected 1$"):
-        from_json(b'{"version":2,"table_id":7,"bucket_offsets":[1]}')
+        offsets_from_json(b'{"version":2,"table_id":7,"bucket_offsets":[1]}')
 
 
 # Descriptions of files

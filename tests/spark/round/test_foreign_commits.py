@@ -116,7 +116,7 @@ def test_a_snapshot_whose_offsets_are_gone_is_refused_with_a_remedy_that_harms_n
     [
         ({"version": 1, "table_id": 8, "bucket_offsets": [1]}, "it is of the table 8"),
         ({"version": 1, "table_id": 7, "bucket_offsets": 3}, "TypeError"),
-        ([], "AttributeError"),
+        ([], "TypeError"),
         (None, "it does not exist"),
     ],
 )

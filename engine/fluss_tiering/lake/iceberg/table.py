@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from fluss_tiering.formats.lake_offsets import offsets_from_json, offsets_to_json
 from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.lake.iceberg.by_position import PositionFileWriter, look_at_folder
 from fluss_tiering.lake.iceberg.by_rows import PartitionedFileWriter, computable
@@ -22,7 +23,6 @@ from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
 from fluss_tiering.lake.iceberg.library import JavaPlan, JavaTable, ask, call, delete_locations
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
-from fluss_tiering.lake.iceberg.metadata.offsets_file import read_offsets, write_offsets
 from fluss_tiering.lake.iceberg.metadata.own_commits import (
     committed_snapshot,
     history_of,
@@ -547,7 +547,7 @@ class IcebergTable:
         name = round_file_name(0, commit.tiering_epoch, commit.commit_id)
         location = f"{self.data_location()}/{name}-offsets.json"
         with lake_errors(f"write the offsets file {location} of the lake table {self._table.lake_path}"):
-            write_offsets(self._renewed.newest, location, commit.table_id, commit.log_end_offsets)
+            call(self._renewed.newest, "writeFile", location, offsets_to_json(commit.table_id, commit.log_end_offsets))
         return replace(commit, lake_offsets=location)
 
     def size(self, snapshot_id: int) -> LakeTableSize:
@@ -568,7 +568,9 @@ class IcebergTable:
         if commit.lake_offsets is None:
             return commit
         try:
-            return replace(commit, log_end_offsets=read_offsets(self._handle, commit.lake_offsets))
+            return replace(
+                commit, log_end_offsets=offsets_from_json(call(self._handle, "readFile", commit.lake_offsets))
+            )
         except ValueError as error:
             raise FlussTieringError(
                 ErrorCode.CORRUPT_DATA,

@@ -1,15 +1,11 @@
-"""The offsets files of lake snapshots, which the cluster writes into its remote folder (`FlussPaths`).
-
-Their format is that of `TableBucketOffsetsJsonSerde`.
-"""
+"""The offsets files of lake snapshots, which the cluster writes into its remote folder (`FlussPaths`)."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
+from fluss_tiering.formats.lake_offsets import offsets_from_json
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
@@ -46,31 +42,14 @@ def read_offsets_file(files: RemoteFiles, table_id: int, path: str) -> dict[Tabl
         raise _unusable(path, f"it is no offsets file of the table {table_id}")
     try:
         with files.open(path) as opened:
-            content = json.loads(opened.read())
-        partitions = content.get("partition_offsets", ())
-        found = {
-            **_offsets(table_id, None, content.get("bucket_offsets", ())),
-            **{
-                bucket: offset
-                for each in partitions
-                for bucket, offset in _offsets(table_id, each["partition_id"], each["bucket_offsets"]).items()
-            },
-        }
+            found = offsets_from_json(opened.read())
     except FileNotFoundError:
         raise _unusable(path, "it does not exist") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _unusable(path, f"{type(error).__name__}: {error}") from None
-    if content.get("table_id") != table_id:
-        raise _unusable(path, f"it is of the table {content.get('table_id')}")
+    except ValueError as error:
+        raise _unusable(path, str(error)) from None
+    if others := {bucket.table_id for bucket in found} - {table_id}:
+        raise _unusable(path, f"it is of the table {others.pop()}")
     return found
-
-
-def _offsets(table_id: int, partition_id: int | None, offsets: Sequence[Any]) -> Mapping[TableBucket, int]:
-    return {
-        TableBucket(table_id, number, partition_id): int(offset)
-        for number, offset in enumerate(offsets)
-        if int(offset) >= 0
-    }
 
 
 def _unusable(path: str, why: str) -> FlussTieringError:

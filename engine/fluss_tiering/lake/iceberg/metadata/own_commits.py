@@ -19,10 +19,6 @@ from fluss_tiering.model.table_options import commit_branch_of
 def newest_own_commit(table: TableInfo, handle: JavaTable) -> tuple[int, LakeCommit] | None:
     """Return the id of the newest snapshot of ours, and its commit; None if the history has none.
 
-    Args:
-        table: The table that the lake table is opened for.
-        handle: The table in the JVM.
-
     Raises:
         FlussTieringError: LAKE_TABLE_MISMATCH if the commit is of another table; STORAGE if the history cannot be read.
     """

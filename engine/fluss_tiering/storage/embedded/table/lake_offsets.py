@@ -7,12 +7,12 @@ offsets file notes where the logs ended when it was written.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from fluss_tiering.formats.lake_offsets import offsets_to_json
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import OLDER_TABLE_REMEDY
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
@@ -27,7 +27,6 @@ batch that ends there."""
 
 TAILS_KEY: Final = "log_tails"
 """The key of the ends of the logs in an offsets file. Fluss's own files have none."""
-_VERSION: Final = 1
 _MISSING: Final = -1
 _LATEST_COMMIT_S: Final = 24 * 60 * 60
 """A round that wrote its offsets file so long before the last registered one can no longer commit: it is fenced."""
@@ -56,16 +55,14 @@ def write_offsets_file(
             disk refuses.
     """
     num_buckets = info.descriptor.num_buckets
-    offsets: dict[int | None, list[int]] = {}
-    if not info.descriptor.partition_keys:
-        offsets[None] = [_MISSING] * num_buckets
+    is_partitioned = bool(info.descriptor.partition_keys)
     for bucket, offset in log_end_offsets.items():
         if (
             bucket.table_id != info.table_id
-            or (bucket.partition_id is None) == bool(info.descriptor.partition_keys)
+            or (bucket.partition_id is None) == is_partitioned
             or not 0 <= bucket.bucket < num_buckets
         ):
-            kind = "each of its partitions" if info.descriptor.partition_keys else f"table {info.table_id}"
+            kind = "each of its partitions" if is_partitioned else f"table {info.table_id}"
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
                 f"{bucket} is none of {info.path}: expected buckets 0 to {num_buckets - 1} of {kind}",
@@ -74,20 +71,12 @@ def write_offsets_file(
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST, f"{bucket} has the log end offset {offset}: expected -1 or more"
             )
-        offsets.setdefault(bucket.partition_id, [_MISSING] * num_buckets)[bucket.bucket] = offset
+    partitions = {bucket.partition_id for bucket in log_end_offsets} if is_partitioned else {None}
+    every = [TableBucket(info.table_id, number, each) for each in partitions for number in range(num_buckets)]
+    offsets = {bucket: log_end_offsets.get(bucket, _MISSING) for bucket in every}
     path = folder / METADATA_FOLDER / f"{uuid.uuid4()}{OFFSETS_SUFFIX}"
-    content: dict[str, Any] = {"version": _VERSION, "table_id": info.table_id}
-    if None in offsets:
-        content["bucket_offsets"] = offsets[None]
-    elif offsets:
-        content["partition_offsets"] = [
-            {"partition_id": partition_id, "bucket_offsets": offsets[partition_id]}
-            for partition_id in sorted(key for key in offsets if key is not None)
-        ]
-    if tails:
-        content[TAILS_KEY] = tails
     with reporting_os_errors("write", path):
-        write_durably(path, json.dumps(content, separators=(",", ":")).encode())
+        write_durably(path, offsets_to_json(info.table_id, offsets, {TAILS_KEY: tails} if tails else None))
     return path
 
 

@@ -1,9 +1,4 @@
-"""The file with the log end offsets of a commit to a table with many buckets.
-
-Iceberg keeps the summaries of all snapshots in each metadata file, so that a summary must stay small. The offsets of
-many buckets therefore lie in a file beside the data files, in the form of Fluss's own offsets files
-(`TableBucketOffsetsJsonSerde`), and the summary names the file. A round that recovers then needs nothing but the lake.
-"""
+"""The offsets files of lake snapshots, in the format of Fluss (`TableBucketOffsetsJsonSerde`)."""
 
 from __future__ import annotations
 
@@ -11,32 +6,20 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fluss_tiering.lake.iceberg.library import JavaTable, call
 from fluss_tiering.model.table import TableBucket
 
 _VERSION: Final = 1
 _MISSING: Final = -1
 
 
-def write_offsets(table: JavaTable, location: str, table_id: int, offsets: Mapping[TableBucket, int]) -> None:
-    """Write a new file. Errors are those of the JVM.
+def offsets_to_json(table_id: int, offsets: Mapping[TableBucket, int], more: Mapping[str, Any] | None = None) -> bytes:
+    """Return the content of a file.
 
     Args:
-        table: The table.
-        location: The location of the file.
-        table_id: The id of the Fluss table.
+        table_id: The id of the table.
         offsets: The log end offset of each bucket.
+        more: What the file holds beside them.
     """
-    call(table, "writeFile", location, to_json(table_id, offsets))
-
-
-def read_offsets(table: JavaTable, location: str) -> dict[TableBucket, int]:
-    """Return the log end offsets in a file. Errors are those of the JVM, and ValueError for another content."""
-    return from_json(call(table, "readFile", location))
-
-
-def to_json(table_id: int, offsets: Mapping[TableBucket, int]) -> bytes:
-    """Return the content of a file."""
     lists: dict[int | None, list[int]] = {}
     for bucket, offset in sorted(offsets.items(), key=lambda item: (item[0].partition_id or 0, item[0].bucket)):
         of_partition = lists.setdefault(bucket.partition_id, [])
@@ -50,11 +33,11 @@ def to_json(table_id: int, offsets: Mapping[TableBucket, int]) -> bytes:
             {"partition_id": partition_id, "bucket_offsets": of_partition}
             for partition_id, of_partition in lists.items()
         ]
-    return json.dumps(content, separators=(",", ":")).encode()
+    return json.dumps({**content, **(more or {})}, separators=(",", ":")).encode()
 
 
-def from_json(data: bytes) -> dict[TableBucket, int]:
-    """Return the log end offsets in the content of a file.
+def offsets_from_json(data: bytes) -> dict[TableBucket, int]:
+    """Return the log end offsets in the content of a file. A bucket with nothing in the lake is left out.
 
     Raises:
         ValueError: The content has another form.
@@ -63,12 +46,13 @@ def from_json(data: bytes) -> dict[TableBucket, int]:
         content = json.loads(data)
         if content["version"] != _VERSION:
             raise ValueError(f"version {content['version']}, expected {_VERSION}")
+        table_id = content["table_id"]
         if "bucket_offsets" in content:
             lists = {None: content["bucket_offsets"]}
         else:
-            lists = {each["partition_id"]: each["bucket_offsets"] for each in content["partition_offsets"]}
+            lists = {each["partition_id"]: each["bucket_offsets"] for each in content.get("partition_offsets", ())}
         return {
-            TableBucket(content["table_id"], number, partition_id): offset
+            TableBucket(table_id, number, partition_id): offset
             for partition_id, of_partition in lists.items()
             for number, offset in enumerate(of_partition)
             if offset != _MISSING
