@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.spark.startup.class_archive import make_class_archive, make_missing_archive
+from fluss_tiering.spark.startup.class_archive import make_class_archive
 from fluss_tiering.spark.startup.jvm import ARCHIVE_VARIABLE, OPTIONS_KEY, driver_jvm_conf
 
 START = f"""
@@ -42,43 +42,6 @@ def test_spark_starts_with_the_classes_of_an_archive(spark_jars: str, tmp_path: 
     lines = loaded.read_text().splitlines()
     from_archive = [line for line in lines if "org.apache.spark." in line and "shared objects file (top)" in line]
     assert len(from_archive) > 1_000
-
-
-def test_a_folder_has_an_archive_for_each_spark_and_java(tmp_path: Path, monkeypatch, caplog) -> None:
-    archives, java = tmp_path / "archives", tmp_path / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.touch()
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
-    monkeypatch.setenv(ARCHIVE_VARIABLE, str(archives))
-    made: list[Path] = []
-
-    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        made.append(Path(command[-1]))
-        if len(made) == 1:
-            return subprocess.CompletedProcess(command, 1, "", "a traceback\nan.Error: why\n")
-        made[-1].write_text("an archive")
-        return subprocess.CompletedProcess(command, 0, "", "")
-
-    monkeypatch.setattr(subprocess, "run", run)
-    assert "SharedArchiveFile" not in driver_jvm_conf()[OPTIONS_KEY]
-    assert not caplog.records, "the folder is not there at first"
-    for _ in range(2):
-        make_missing_archive(lambda file: None)
-    assert len(made) == 1, "what failed is not tried again"
-    assert made[0].parent == archives
-    assert "is empty, so that Spark starts slowly: why; delete the file" in caplog.text
-    assert "SharedArchiveFile" not in driver_jvm_conf()[OPTIONS_KEY]
-
-    os.utime(java, (1, 1))
-    make_missing_archive(lambda file: None)
-    assert made[0] != made[1], "Java was updated"
-    assert f"SharedArchiveFile={made[1]}" in driver_jvm_conf()[OPTIONS_KEY]
-    monkeypatch.setenv(ARCHIVE_VARIABLE, "/proc/archives")
-    make_missing_archive(lambda file: pytest.fail("it cannot be made"))
-    assert "there is no class archive in /proc/archives" in caplog.text
-    monkeypatch.delenv(ARCHIVE_VARIABLE)
-    make_missing_archive(lambda file: pytest.fail("nobody asked for it"))
 
 
 def run(*command: str, env: dict[str, str]) -> str:

@@ -134,7 +134,6 @@ def tier(
     from fluss_tiering.spark import application  # noqa: PLC0415 - Spark and pyarrow, for this command only
     from fluss_tiering.spark.ended import SparkEndedError  # noqa: PLC0415
     from fluss_tiering.spark.round.progress import Progress  # noqa: PLC0415
-    from fluss_tiering.spark.startup.class_archive import make_missing_archive  # noqa: PLC0415
 
     maintained: list[Maintenance] = []
     try:
@@ -152,12 +151,6 @@ def tier(
         output.print_json(_all_as_json(results, maintained))
     else:
         _print(results)
-    if not what.follow:
-        make_missing_archive(
-            lambda file: output.print_progress(
-                f"Making {file}, with which Spark starts in half the time. This takes half a minute, once …"
-            )
-        )
     raise typer.Exit(application.exit_code(results, outcome_in_status=False))
 
 

@@ -85,9 +85,6 @@ def _connect(why: str) -> FlussTieringError:
 def check_may_tier(client: TieringClient) -> None:
     """Check that the caller may change lake tables. A server that does not ask who calls lets everybody do so.
 
-    Args:
-        client: The client of the tiering server.
-
     Raises:
         FlussTieringError: AUTHENTICATION or AUTHORIZATION if the caller may not; UNAVAILABLE if the server cannot
             be reached.

@@ -7,10 +7,7 @@ without it.
 
 from __future__ import annotations
 
-import logging
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,24 +16,12 @@ from typing import Final
 from pyspark import SparkContext
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.spark.startup.jvm import (
-    ARCHIVE_VARIABLE,
-    OPTIONS_KEY,
-    archive_of,
-    driver_jvm_conf,
-    is_archive_folder,
-    spark_conf_folder,
-)
+from fluss_tiering.spark.startup.jvm import ARCHIVE_VARIABLE, OPTIONS_KEY, driver_jvm_conf, spark_conf_folder
 from fluss_tiering.spark.startup.session import own_session
 from fluss_tiering.spark.startup.workers import warm_up
 
 _MASTER: Final = "local[2]"
 _END_SECONDS: Final = 300.0
-_MAKE: Final = (
-    "import sys; from pathlib import Path; from fluss_tiering.spark.startup.class_archive import make_class_archive; "
-    "make_class_archive(Path(sys.argv[1]))"
-)
-logger = logging.getLogger(__name__)
 
 
 def make_class_archive(file: Path, starting: Callable[[], object] = lambda: None) -> int:
@@ -81,33 +66,6 @@ def make_class_archive(file: Path, starting: Callable[[], object] = lambda: None
             )
         made.replace(file)
     return file.stat().st_size
-
-
-def make_missing_archive(starting: Callable[[Path], object]) -> None:
-    """Make the archive of this Spark and this Java, if the environment names a folder for archives that has none.
-
-    A failure is logged: archives only make the next starts faster. An empty file is then left in its place, so that the
-    next application does not try again.
-
-    Args:
-        starting: Is called with the file before it is made, which takes half a minute.
-    """
-    value = os.environ.get(ARCHIVE_VARIABLE, "")
-    if not value or not is_archive_folder(value) or (file := archive_of(value)).is_file() or not driver_jvm_conf():
-        return
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        _check_file(file)
-        starting(file)
-        # This process has a JVM already, whose options are others.
-        command = [sys.executable, "-c", _MAKE, str(file)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode != 0:
-            file.touch()
-            told = (ended.stderr.strip().splitlines() or ["no message"])[-1].rpartition("Error: ")[2]
-            logger.warning("%s is empty, so that Spark starts slowly: %s; delete the file to try again", file, told)
-    except (FlussTieringError, OSError) as error:
-        logger.warning("there is no class archive in %s, so that Spark starts slowly: %s", value, error)
 
 
 def _check_file(file: Path) -> None:

@@ -20,7 +20,6 @@ import ctypes
 import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,14 +29,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
-from zlib import crc32
 
-import pyspark
 from pyspark import SparkContext, java_gateway
 from pyspark.find_spark_home import _find_spark_home
 
 ARCHIVE_VARIABLE: Final = "FLUSS_TIERING_CLASS_ARCHIVE"
-"""The environment variable that names a class-data archive to start with, or a folder of such (`class_archive`)."""
+"""The environment variable that names a class-data archive to start with (`class_archive`)."""
 OPTIONS_KEY: Final = "spark.driver.defaultJavaOptions"
 
 _OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m -Xms64m"
@@ -86,38 +83,15 @@ def spark_conf_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(environment.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf"))
 
 
-def archive_of(value: str) -> Path:
-    """Return the archive that the variable names. In a folder it is the one of this Spark and this Java.
-
-    A file is one whose name ends with `.jsa`.
-    """
-    named = Path(value)
-    if not is_archive_folder(value):
-        return named
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
-    # An update of Java writes its program anew.
-    changed_ns = java.stat().st_mtime_ns if java.is_file() else 0
-    return named / f"spark-{pyspark.__version__}-java-{crc32(f'{java.resolve()} {changed_ns}'.encode()):08x}.jsa"
-
-
-def is_archive_folder(value: str) -> bool:
-    """Return whether the variable names a folder, which need not exist."""
-    return Path(value).suffix != ".jsa" and not Path(value).is_file()
-
-
-def _with_archive(value: str | None) -> str:
-    if not value:
+def _with_archive(file: str | None) -> str:
+    if not file:
         return ""
-    file = archive_of(value)
-    if not file.is_file() and not is_archive_folder(value):
+    if not Path(file).is_file():
         logger.warning(
             "%s=%s is not a file: Spark starts without it; make it with `fluss-tiering class-archive`",
             ARCHIVE_VARIABLE,
-            value,
+            file,
         )
-    # An empty one stands for one that could not be made.
-    if not file.is_file() or not file.stat().st_size:
         return ""
     return f' {_WARN_ON_STDERR} "-XX:SharedArchiveFile={file}"'
 

@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -26,7 +27,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.spark.ended import SparkEndedError, got_no_answer, tells_end_of_spark
 from fluss_tiering.spark.startup.checks import check_master, require_own_jvm
 from fluss_tiering.spark.startup.interrupts import check_interrupt, interrupted_by_sigint, quieten_py4j
-from fluss_tiering.spark.startup.jvm import ARCHIVE_VARIABLE, JvmProcess, archive_of, own_jvm, under_spark_submit
+from fluss_tiering.spark.startup.jvm import ARCHIVE_VARIABLE, JvmProcess, own_jvm, under_spark_submit
 from fluss_tiering.spark.startup.workers import local_workers_conf
 from fluss_tiering.spark.submit import spark_conf
 from fluss_tiering.spark.versions import check_client
@@ -142,7 +143,7 @@ def _quieten_accumulators(spark: SparkSession) -> None:
 def _not_started(master: str, error: Py4JError | PySparkException | ConnectionError, words: str) -> FlussTieringError:
     why = str(error) if isinstance(error, ConnectionError) else java_error_text(error)
     archive = os.environ.get(ARCHIVE_VARIABLE)
-    damaged = f", and that {archive_of(archive)} is not damaged" if archive and archive_of(archive).is_file() else ""
+    damaged = f", and that {archive} is not damaged" if archive and Path(archive).is_file() else ""
     return FlussTieringError(
         ErrorCode.UNAVAILABLE,
         f"Spark does not start with the master {master!r} ({why}){f': {words}' if words else ''}. "
