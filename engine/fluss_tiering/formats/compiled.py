@@ -48,10 +48,6 @@ def compiled(*arguments: str, result: str) -> Callable[[Function], Function]:
     The machine code is cached in `NUMBA_CACHE_DIR` if that is set, or beside the source, or in the user's cache folder.
     Each process compiles for itself if none of these places can be written to, or if the package is in an archive.
     Spark copies an archive to a new place for each application.
-
-    Args:
-        arguments: The types of the arguments.
-        result: The type of the result.
     """
 
     signature = f"{result}({', '.join(arguments)})"

@@ -20,12 +20,7 @@ _LOST_CLIENT: Final = "ExecuteBatchError raised in core"
 
 
 def configure_logs(log_format: Literal["logfmt", "json"], level: str) -> None:
-    """Send the logs of the process and of its libraries to standard error, in one format.
-
-    Args:
-        log_format: The format of the lines.
-        level: The lowest level that is written.
-    """
+    """Send the logs of the process and of its libraries to standard error, in one format."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,

@@ -31,10 +31,6 @@ def json_lines(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[mem
     Numbers are written with all their digits. JSON has no numbers for NaN and infinities, which become the texts that
     Spark reads: "NaN", "Infinity" and "-Infinity". Dates and times are ISO 8601 texts; TIMESTAMP_LTZ values end with
     Z. Bytes are in hexadecimal.
-
-    Args:
-        batch: The rows in the Arrow schema of the table.
-        columns: The columns of the table.
     """
     for start in range(0, batch.num_rows, _ROWS_PER_CHUNK):
         part = batch.slice(start, _ROWS_PER_CHUNK)

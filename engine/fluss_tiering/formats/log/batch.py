@@ -275,11 +275,6 @@ def read_header(buffer: pa.Buffer | memoryview, position: int) -> LogBatchHeader
 def check_crc(buffer: pa.Buffer | memoryview, position: int, header: LogBatchHeader) -> None:
     """Compare a batch with its checksum.
 
-    Args:
-        buffer: The bytes of a log.
-        position: The position of the batch.
-        header: The header of the batch.
-
     Raises:
         FlussTieringError: CORRUPT_DATA if the checksum differs.
     """

@@ -24,12 +24,6 @@ class LeaseService(Protocol):
     ) -> AcquiredLease:
         """Pin the snapshots that exist, and begin an attempt.
 
-        Args:
-            lease_id: The id of the lease.
-            duration_ms: The duration of the lease in ms.
-            snapshots: The KV snapshot id of each bucket to pin.
-            allow_empty: Whether `snapshots` may be empty.
-
         Raises:
             FlussTieringError: INVALID_REQUEST if there is no snapshot to pin and that is not allowed; TABLE_NOT_EXIST
                 if a table does not exist; TABLE_WITHOUT_PRIMARY_KEY if a table has no primary key; the errors of

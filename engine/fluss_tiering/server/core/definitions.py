@@ -34,14 +34,7 @@ logger = structlog.get_logger(__name__)
 
 
 class TableDefinitions:
-    """The changes of tables. They run one at a time, because otherwise a dropped table could be registered last.
-
-    Args:
-        threads: The threads of the server.
-        storage: The tables.
-        managers: The managers.
-        lake: The lake snapshots.
-    """
+    """The changes of tables. They run one at a time, because otherwise a dropped table could be registered last."""
 
     def __init__(self, threads: ServerThreads, storage: TableStorage, managers: Managers, lake: LakeService) -> None:
         self._threads = threads

@@ -33,11 +33,7 @@ class Role(Protocol):
     executors: Authenticator
 
     def handler(self, method: str) -> Handler:
-        """Return the handler of a method of our services.
-
-        Args:
-            method: The path of the method.
-        """
+        """Return the handler of a method of our services."""
         ...
 
     def check(self) -> None:

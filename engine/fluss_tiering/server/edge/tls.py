@@ -37,9 +37,6 @@ class ServerTls:
 
     Connections that are open keep the certificate that they began with. New ones get the one that the files hold.
 
-    Args:
-        files: The files.
-
     Raises:
         FlussTieringError: INVALID_REQUEST if a file cannot be read, or if the key is not that of the certificate.
     """

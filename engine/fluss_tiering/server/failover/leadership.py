@@ -210,10 +210,6 @@ class LeadershipFence:
     wrong in both cases, so that this server gives up the leadership and loads everything anew. While nothing is
     written, each renewal of the leadership looks at the token. A transaction's number would not tell: after a failover
     of the database, another transaction may have it.
-
-    Args:
-        leadership: The leadership of this server.
-        database: The database.
     """
 
     def __init__(self, leadership: Leadership, database: Database) -> None:
@@ -247,9 +243,6 @@ class LeadershipFence:
 
     def was_committed(self, name: str) -> bool:
         """Return whether a transaction was committed although its commit got no answer.
-
-        Args:
-            name: The name of the transaction.
 
         Raises:
             FlussTieringError: UNAVAILABLE if the database cannot be asked in time, and the next transaction or renewal

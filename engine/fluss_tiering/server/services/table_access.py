@@ -28,11 +28,7 @@ _TABLES_AT_ONCE: Final = 50
 
 
 class TableAccess:
-    """Compares the tables that requests name with those that the caller's role is for.
-
-    Args:
-        components: The components of the server.
-    """
+    """Compares the tables that requests name with those that the caller's role is for."""
 
     def __init__(self, components: ServerComponents) -> None:
         self._threads = components.threads

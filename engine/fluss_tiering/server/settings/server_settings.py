@@ -383,9 +383,6 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
     """Return variables and files that look like settings but are none, each with the one that is perhaps meant.
 
     Without this check a misspelt setting would be ignored in silence.
-
-    Args:
-        environment: The environment variables.
     """
     folder = environment.get(SECRETS_VARIABLE)
     files = {each.name for each in Path(folder).iterdir()} if folder else set()

@@ -158,9 +158,6 @@ class Parallelism:
     Spark counts the cores of the executors that have registered. When an application begins, there are none yet. A
     round would then be cut into too few pieces, and an application that requests executors by the number of its tasks
     would never get more. So the settings come first, and without them the first executors are waited for.
-
-    Args:
-        context: The application's Spark context.
     """
 
     def __init__(self, context: SparkContext) -> None:

@@ -25,13 +25,7 @@ logger = structlog.get_logger(__name__)
 
 
 class TableDiscovery:
-    """Registers, changes and forgets tables as the cluster has them. `run_once` is a background job.
-
-    Args:
-        storage: The tables of the cluster.
-        managers: The managers.
-        threads: The threads of the server.
-    """
+    """Registers, changes and forgets tables as the cluster has them. `run_once` is a background job."""
 
     def __init__(self, storage: FlussStorage, managers: Managers, threads: ServerThreads) -> None:
         self._storage = storage
@@ -109,13 +103,7 @@ _UNUSABLE: Final = frozenset({ErrorCode.INVALID_TABLE, ErrorCode.CORRUPT_DATA, E
 
 
 class ClusterLogEnds:
-    """Counts the backlogs of tiered tables. `run_once` is a background job.
-
-    Args:
-        threads: The threads of the server.
-        storage: The tables of the cluster.
-        managers: The managers.
-    """
+    """Counts the backlogs of tiered tables. `run_once` is a background job."""
 
     def __init__(self, threads: ServerThreads, storage: TableStorage, managers: Managers) -> None:
         self._threads = threads

@@ -72,14 +72,7 @@ def cluster_lease_id(lease_id: str, attempt_token: int) -> str:
 
 
 class ClusterLeases:
-    """A `LeaseService` whose leases pin snapshots of a cluster. It is used on the event loop only.
-
-    Args:
-        client: A client of the cluster.
-        threads: The threads of the server.
-        storage: The tables of the cluster.
-        managers: The managers.
-    """
+    """A `LeaseService` whose leases pin snapshots of a cluster. It is used on the event loop only."""
 
     def __init__(
         self, client: AsyncFlussClient, threads: ServerThreads, storage: TableStorage, managers: Managers

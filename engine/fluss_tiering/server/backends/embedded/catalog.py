@@ -22,9 +22,6 @@ LAKE_FOLDER: Final = "lake"
 def default_catalog(lake_dir: Path) -> dict[str, str]:
     """Return the properties of the default catalog.
 
-    Args:
-        lake_dir: The folder of the lake.
-
     Raises:
         FlussTieringError: INVALID_REQUEST if the folder's path has a character that means something in addresses.
     """

@@ -29,11 +29,6 @@ class TableOpening:
     """Opens all tables and counts their backlogs, so that damaged ones are found before a client needs them.
 
     Open tables stay open, and their backlogs are followed.
-
-    Args:
-        threads: The threads of the server.
-        storage: The tables.
-        backlogs: The backlogs of the tables.
     """
 
     def __init__(self, threads: ServerThreads, storage: TableStorage, backlogs: Backlogs) -> None:

@@ -23,13 +23,7 @@ logger = structlog.get_logger(__name__)
 
 
 class OwnLakeSnapshots:
-    """A `LakeService` for lake snapshots that only this server's store knows.
-
-    Args:
-        threads: The threads of the server.
-        storage: The tables.
-        managers: The managers.
-    """
+    """A `LakeService` for lake snapshots that only this server's store knows."""
 
     def __init__(self, threads: ServerThreads, storage: TableStorage, managers: Managers) -> None:
         self._threads = threads

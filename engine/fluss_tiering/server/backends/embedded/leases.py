@@ -14,13 +14,7 @@ from fluss_tiering.storage.protocol import TableStorage
 
 
 class OwnLeases:
-    """A `LeaseService` for KV snapshots that this server deletes itself, so that it needs only to record the leases.
-
-    Args:
-        threads: The threads of the server.
-        storage: The tables.
-        managers: The managers.
-    """
+    """A `LeaseService` for KV snapshots that this server deletes itself, so that it needs only to record the leases."""
 
     def __init__(self, threads: ServerThreads, storage: TableStorage, managers: Managers) -> None:
         self._threads = threads

@@ -27,10 +27,6 @@ class LakeSnapshotManager:
     It is used in the control thread only, and no call looks at each bucket: `lake.merging` does that in other threads.
     Every change is written to the store before it is made in memory. It does not check epochs:
     `LakeTieringManager.require_round` says who may prepare and commit.
-
-    Args:
-        clock: The clock of the server.
-        store: The persisted lake snapshots.
     """
 
     def __init__(self, clock: Clock, store: SqlTieringStore) -> None:

@@ -26,12 +26,6 @@ class LeaseLimits:
     def check(self, lease_id: str, *, leases: int, snapshots: int, lease_ids: int) -> None:
         """Check what the server would have after an acquire.
 
-        Args:
-            lease_id: The lease that is acquired.
-            leases: The number of leases.
-            snapshots: The number of pinned snapshots.
-            lease_ids: The number of lease ids.
-
         Raises:
             FlussTieringError: LIMIT_EXCEEDED if it is more than a limit allows.
         """

@@ -187,9 +187,6 @@ class Database:
 
         PostgreSQL's own limits do not help against a server or a network that answers nothing at all. An attempt to
         connect has its own limit.
-
-        Args:
-            seconds: The time limit in seconds.
         """
         with time_limit(seconds, self.sockets.break_all):
             yield

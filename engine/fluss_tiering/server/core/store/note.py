@@ -81,10 +81,6 @@ class StoreNote:
 def check_kind(root: Path, kind: StoreKind) -> None:
     """Check that a server may use this kind of database with the data folder, before it opens the database.
 
-    Args:
-        root: The data folder.
-        kind: The kind that the settings ask for.
-
     Raises:
         FlussTieringError: INVALID_REQUEST if the folder was used with another kind, or if its SQLite file is missing;
             CORRUPT_DATA if the note is damaged; STORAGE if it cannot be read.

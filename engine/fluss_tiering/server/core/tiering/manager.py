@@ -303,9 +303,6 @@ class LakeTieringManager:
     def end_overdue_rounds(self, limit: int = sys.maxsize) -> bool:
         """Interrupt the rounds whose last heartbeat is older than the time-out, and fail those that run for too long.
 
-        Args:
-            limit: The number of rounds to end.
-
         Returns:
             Whether there were so many, so that the caller repeats the call for the others: see `end_overdue`.
         """

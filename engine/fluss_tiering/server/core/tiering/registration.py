@@ -34,14 +34,7 @@ class TableRegistration:
     def __init__(
         self, ledger: TieringLedger, store: SqlTieringStore, policy: TieringPolicy, backlogs: Backlogs
     ) -> None:
-        """Prepare the registration of tables.
-
-        Args:
-            ledger: The tables and everything that follows their changes.
-            store: The persisted statuses and rounds.
-            policy: The rules of tiering.
-            backlogs: The backlogs of the tables.
-        """
+        """Prepare the registration of tables."""
         self._backlogs = backlogs
         self._ledger = ledger
         self._store = store

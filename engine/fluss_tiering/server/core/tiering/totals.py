@@ -121,11 +121,7 @@ _PRUNED_AT_ONCE: Final = 100
 
 
 class DroppedTables:
-    """The dropped tables that still have rounds in the store. It is used in the control thread only.
-
-    Args:
-        store: The persisted rounds.
-    """
+    """The dropped tables that still have rounds in the store. It is used in the control thread only."""
 
     def __init__(self, store: SqlTieringStore) -> None:
         self._store = store

@@ -28,9 +28,6 @@ KINDS: Final = (*certificate_names.KINDS, "oidc/", "oidc-group/")
 class AccessFile:
     """The roles in a file, which is read again when it changes.
 
-    Args:
-        path: The file.
-
     Attributes:
         watched: What the file holds.
 

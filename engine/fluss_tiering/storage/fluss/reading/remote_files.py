@@ -22,11 +22,7 @@ _S3_TRIES: Final = 6
 
 
 class RemoteFiles:
-    """Opens files by the paths that the cluster gives. Threads may share it.
-
-    Args:
-        s3: The arguments of pyarrow's S3FileSystem.
-    """
+    """Opens files by the paths that the cluster gives. Threads may share it."""
 
     def __init__(self, s3: Mapping[str, str] | None = None) -> None:
         self._s3 = dict(s3 or {})
