@@ -16,7 +16,6 @@ from fluss_tiering.cli.status_view import (
     print_statuses,
     status_as_json,
 )
-from fluss_tiering.cli.watch import watch_statuses
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -32,7 +31,6 @@ def status(
     failing: Annotated[
         bool, typer.Option("--failing", help="Only the tables whose last round failed, whatever their status is now.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing changes until Ctrl-C.")] = False,
     server: options.Server = DEFAULT_TARGET,
     json: options.Json = False,
 ) -> None:
@@ -50,15 +48,9 @@ def status(
 
     Epoch is the number of the last round. For a Pending table it is that of the coming round.
 
-    With --watch, a terminal shows the current statuses all the time. A pipe gets one line for each change; with --json
-    the line is a JSON object.
-
     For a table that is named, a line below tells what maintenance of its lake table has done. Records that were dropped
     before they were in the lake are told there, too.
     """
-    if watch:
-        watch_statuses(server, table, failing=failing, json=json)
-        return
     with TieringClient(server) as client:
         statuses = client.list_tiering_statuses(table, failing=failing)
         if json:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rich.console import Group
 from rich.markup import escape
-from rich.text import Text
 
 from fluss_tiering.cli.common import output
 from fluss_tiering.cli.common.output import Heading
@@ -52,17 +50,6 @@ def print_interruptions(statuses: Iterable[TieringStatus]) -> None:
 def in_order(statuses: Iterable[TieringStatus]) -> list[TieringStatus]:
     """Return statuses with those of failing tables first."""
     return sorted(statuses, key=lambda each: (not each.failing, each.path))
-
-
-def status_table(statuses: Iterable[TieringStatus]) -> Group:
-    """Return the statuses as a table with their errors below, which a terminal can draw again and again."""
-    shown = in_order(statuses)
-    errors = [
-        Text(f"{what}: {harmless(message.splitlines()[0])}", "red")
-        for what, message in _errors(shown)
-        if message.strip()
-    ]
-    return Group(output.make_table(_HEADINGS, map(_as_row, shown)), *errors)
 
 
 def shown_state(status: TieringStatus) -> str:

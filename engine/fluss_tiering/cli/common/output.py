@@ -15,7 +15,7 @@ from typing import Final
 
 import humanize
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from rich.text import Text
@@ -104,12 +104,7 @@ def print_table(title: str | None, headings: Sequence[Heading], rows: Iterable[S
         return
     if title is not None:
         print_sentence(f"[italic]{escape(title)}[/]")
-    console.print(make_table(headings, cells))
-
-
-def make_table(headings: Sequence[Heading], rows: Iterable[Sequence[str]]) -> RenderableType:
-    """Return a table of cells with rich markup that can be read in the width of the console."""
-    return layout.make_table(headings, list(rows), console)
+    console.print(layout.make_table(headings, cells, console))
 
 
 def print_errors(errors: Iterable[tuple[str, str]]) -> None:
