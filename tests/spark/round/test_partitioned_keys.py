@@ -142,3 +142,33 @@ def test_deletes_by_key_are_refused_where_rows_move(tiering: Tiering) -> None:
     (result,) = tiering.tier_all(table)
     assert result.error is not None
     assert "table.datalake.delete-files=equality" in result.error
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_files_that_are_compacted_during_a_round_are_updated_where_they_are_then(
+    tiering: Tiering, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = {"table.datalake.partition-by": "days(at)", "iceberg.format-version": version}
+    table = made(tiering, properties=properties)
+    history = History(tiering, table, seed=4)
+    for _ in range(2):
+        history.change(40)
+        tiering.tier(table)
+    history.change(40)
+    commit = IcebergTable.commit
+    compacted: list[int] = []
+
+    def after_compaction(lake: IcebergTable, *arguments: Any, **options: Any) -> int:
+        if not compacted:
+            done = compact_table(tiering.spark, table, CompactionOptions(min_input_files=2))
+            assert done.error is None
+            compacted.append(done.rewritten_files)
+        return commit(lake, *arguments, **options)
+
+    monkeypatch.setattr(IcebergTable, "commit", after_compaction)
+    tiering.tier(table)
+    assert compacted[0] > 0
+    history.require_in_lake(SPARK, PYICEBERG)
+    history.change(40)
+    tiering.tier(table)
+    history.require_in_lake(DUCKDB)
