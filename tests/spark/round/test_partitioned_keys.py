@@ -160,7 +160,7 @@ def test_files_that_are_compacted_during_a_round_are_updated_where_they_are_then
 
     def after_compaction(lake: IcebergTable, *arguments: Any, **options: Any) -> int:
         if not compacted:
-            done = compact_table(tiering.spark, table, CompactionOptions(min_input_files=2))
+            done = compact_table(tiering.spark, table, min_input_files=2)
             assert done.error is None
             compacted.append(done.rewritten_files)
         return commit(lake, *arguments, **options)
