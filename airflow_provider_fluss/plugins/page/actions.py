@@ -21,7 +21,7 @@ from fastapi.responses import RedirectResponse
 from sqlalchemy import update
 
 from airflow_provider_fluss.plugins.page.html import Note, write_note
-from airflow_provider_fluss.plugins.page.known import LEASES, STATUSES, ask, fluss_connections
+from airflow_provider_fluss.plugins.page.known import ask, fluss_connections
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import LeaseDrop, TieringState
@@ -106,8 +106,6 @@ def _do(action: _Action, done: Callable[[], Note]) -> Response:
         note = Note(False, error.message)
     if not note.done:
         _record_refusal(entry, action, note.text)
-    STATUSES.forget(action.conn)
-    LEASES.forget(action.conn)
     also: dict[str, Any] = {"conn": action.conn, "note": write_note(note)}
     joint = "&" if "?" in action.back else "?"
     return RedirectResponse(f"{action.back}{joint}{urlencode(also)}", HTTPStatus.SEE_OTHER)

@@ -1,18 +1,12 @@
-"""What the tiering servers of the connections say, kept for two seconds: many people may look at one page.
-
-A server that does not answer holds a few threads, and no more.
-"""
+"""What the tiering servers of the connections say. One that does not answer holds a few threads, and no more."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from threading import Lock
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
@@ -32,7 +26,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS: Final = 5.0
 """A page waits for the tiering server for this long, and then says that it does not answer."""
-_KEPT_SECONDS: Final = 2.0
 
 T = TypeVar("T")
 
@@ -51,64 +44,14 @@ def ask(conn_id: str, question: Callable[[TieringClient], T]) -> T:
         return question(client)
 
 
-@dataclass
-class _Entry(Generic[T]):
-    lock: Lock = field(default_factory=Lock)
-    answer: T | FlussTieringError | None = None
-    expires: float = 0.0
-
-
-class Kept(Generic[T]):
-    """Keeps the answer of each connection's server for two seconds. One thread asks, and others wait for its answer.
-
-    An error is kept as well, so that the waits of many users for a server that is away do not add up.
-
-    Args:
-        load: Asks the server of a connection. It raises FlussTieringError.
-        monotonic: A monotonic clock in seconds.
-    """
-
-    def __init__(self, load: Callable[[str], T], monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._load = load
-        self._monotonic = monotonic
-        self._entries: dict[str, _Entry[T]] = {}
-
-    def get(self, conn_id: str) -> T:
-        """Return the answer of the server of this connection, at most two seconds old.
-
-        Raises:
-            FlussTieringError: What the server answered, or that it did not answer, within the last two seconds.
-        """
-        entry = self._entries.setdefault(conn_id, _Entry())
-        with entry.lock:
-            if entry.answer is None or self._monotonic() >= entry.expires:
-                try:
-                    entry.answer = self._load(conn_id)
-                except FlussTieringError as error:
-                    entry.answer = error
-                entry.expires = self._monotonic() + _KEPT_SECONDS
-            answer = entry.answer
-        if isinstance(answer, FlussTieringError):
-            raise FlussTieringError(answer.code, answer.message)
-        return answer
-
-    def forget(self, conn_id: str) -> None:
-        """Ask the server anew at the next call, because something was changed there."""
-        self._entries.pop(conn_id, None)
-
-
-def _statuses(conn_id: str) -> Sequence[TieringStatus]:
+def statuses(conn_id: str) -> Sequence[TieringStatus]:
+    """Return the statuses of all tables of the server. Raises the errors of `ask`."""
     return ask(conn_id, lambda client: client.list_tiering_statuses())
 
 
-def _leases(conn_id: str) -> Sequence[KvSnapshotLease]:
+def leases(conn_id: str) -> Sequence[KvSnapshotLease]:
+    """Return the leases of the server, those that expire first. Raises the errors of `ask`."""
     return sorted(ask(conn_id, lambda client: client.list_leases()), key=lambda each: each.expiration_time)
-
-
-STATUSES: Final = Kept(_statuses)
-"""The statuses of all tables, for each connection."""
-LEASES: Final = Kept(_leases)
-"""The leases, those that expire first, for each connection."""
 
 
 THREADS_OF_A_CONNECTION: Final = 4

@@ -13,10 +13,11 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from fastapi import Response
 
 from airflow_provider_fluss.lineage import lake_names
+from airflow_provider_fluss.plugins.page import known
 from airflow_provider_fluss.plugins.page.access import form_token, may_edit
 from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts, folded, took
 from airflow_provider_fluss.plugins.page.html import page, read_note
-from airflow_provider_fluss.plugins.page.known import LEASES, STATUSES, ask, fluss_connections
+from airflow_provider_fluss.plugins.page.known import ask, fluss_connections
 from airflow_provider_fluss.plugins.page.selection import ALWAYS_SHOWN, FILTERS, Selection, select
 from fluss_tiering.model.error_text import mask_secrets, masked_options
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -96,7 +97,7 @@ def tables(visit: Visit, selection: Selection) -> Response:
 
     def content(conn: str, now: int) -> Mapping[str, Any]:
         return {
-            "selected": select(STATUSES.get(conn), replace(selection, conn=conn)),
+            "selected": select(known.statuses(conn), replace(selection, conn=conn)),
             "filters": FILTERS,
             "always_shown": ALWAYS_SHOWN,
         }
@@ -161,9 +162,9 @@ def leases(visit: Visit) -> Response:
     """Return the page with the leases of a server."""
 
     def content(conn: str, now: int) -> Mapping[str, Any]:
-        found = LEASES.get(conn)
+        found = known.leases(conn)
         return {
-            "leases": lease_rows(found[:MAX_LEASES], STATUSES.get(conn), now),
+            "leases": lease_rows(found[:MAX_LEASES], known.statuses(conn), now),
             "number": len(found),
         }
 

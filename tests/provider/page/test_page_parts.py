@@ -1,4 +1,4 @@
-"""The parts of the page that need no server: texts, charts, and what is kept for two seconds."""
+"""The parts of the page that need no server: texts, charts, and the threads that ask."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import pytest
 from airflow_provider_fluss.plugins.page import text
 from airflow_provider_fluss.plugins.page.chart import HEIGHT, WIDTH, charts, folded, took
 from airflow_provider_fluss.plugins.page.html import _environment
-from airflow_provider_fluss.plugins.page.known import THREADS_OF_A_CONNECTION, Kept, in_thread
+from airflow_provider_fluss.plugins.page.known import THREADS_OF_A_CONNECTION, in_thread
 from airflow_provider_fluss.plugins.route import dag_run_href, task_log_href
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import RoundOrigin, TieringRound, TieringState, TieringStats, TieringStatus
 
@@ -187,60 +186,6 @@ def test_the_bars_stand_beside_each_other_within_the_chart(number):
         assert bars[0].x > 0
         assert bars[-1].x + bars[-1].width <= WIDTH
         assert all(bar.y + bar.height < HEIGHT for bar in bars)
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_an_answer_is_kept_for_two_seconds_for_each_connection():
-    clock, asked = Clock(), []
-    kept = Kept(lambda conn: asked.append(conn) or len(asked), clock)
-    assert [kept.get("a"), kept.get("a"), kept.get("b")] == [1, 1, 2]
-    clock.now += 1.9
-    assert kept.get("a") == 1
-    clock.now += 0.1
-    assert kept.get("a") == 3
-    kept.forget("a")
-    assert kept.get("a") == 4
-    kept.forget("nothing")
-    assert asked == ["a", "b", "a", "a"]
-
-
-def test_an_error_is_kept_too():
-    clock, asked = Clock(), []
-
-    def load(conn: str) -> int:
-        asked.append(conn)
-        raise FlussTieringError(ErrorCode.UNAVAILABLE, "away")
-
-    kept = Kept(load, clock)
-    for _ in range(3):
-        with pytest.raises(FlussTieringError, match="away") as raised:
-            kept.get("a")
-        assert raised.value.code is ErrorCode.UNAVAILABLE
-    assert asked == ["a"]
-
-
-def test_one_thread_asks_for_all():
-    asked, going_on = [], threading.Event()
-
-    def load(conn: str) -> str:
-        asked.append(conn)
-        assert going_on.wait(60)
-        return conn
-
-    kept, answers = Kept(load), []
-    threads = [threading.Thread(target=lambda: answers.append(kept.get("a"))) for _ in range(5)]
-    for each in threads:
-        each.start()
-    going_on.set()
-    for each in threads:
-        each.join(60)
-    assert (asked, answers) == (["a"], ["a"] * 5)
 
 
 async def test_servers_that_hang_leave_threads_for_the_others():
