@@ -119,10 +119,8 @@ def _what_was_written(table: TableDescriptor, kind: WriteKind, before: int, name
     """Return how many rows were written before the command ended, and what becomes of them if it is repeated.
 
     Args:
-        table: The table.
         kind: What the rows are.
         before: The number of rows of the files before.
-        name: The name of the file.
         of_file: The number of rows of the file itself.
 
     Returns:

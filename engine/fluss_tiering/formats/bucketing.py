@@ -63,7 +63,6 @@ def assign_buckets(values: pa.Array, data_type: DataType, num_buckets: int) -> I
 
     Args:
         values: The values, in the Arrow type of the column.
-        data_type: The type of the bucket key.
         num_buckets: The number of buckets, at least 1.
 
     Raises:

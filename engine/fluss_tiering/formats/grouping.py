@@ -48,7 +48,6 @@ def parts_of(records: RowsT, max_bytes: int, max_rows: int | None = None) -> Ite
     The bytes of each part are counted. A part has at most twice `max_bytes`, or is a single row.
 
     Args:
-        records: The rows.
         max_bytes: The wanted size of a part, as Arrow counts it (`RecordBatch.nbytes`).
         max_rows: The greatest number of rows in a part; None for no limit.
     """

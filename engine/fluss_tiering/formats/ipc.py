@@ -96,7 +96,6 @@ def child_of_header(metadata: bytes | bytearray, field: int) -> int | None:
     """Return the position of what is in a field of the header of a message, such as a record batch.
 
     Args:
-        metadata: The metadata of a message.
         field: The number of the field in Arrow's Message.fbs.
 
     Returns:

@@ -16,7 +16,6 @@ def offsets_to_json(table_id: int, offsets: Mapping[TableBucket, int], more: Map
     """Return the content of a file.
 
     Args:
-        table_id: The id of the table.
         offsets: The log end offset of each bucket.
         more: What the file holds beside them.
     """

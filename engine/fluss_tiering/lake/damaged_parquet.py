@@ -66,7 +66,6 @@ def unreadable_file(location: str, what: str, kind: str = "data file", form: str
     """Return the error of a lake table's file that cannot be read.
 
     Args:
-        location: The location of the file.
         what: What is wrong with the file, as `naming_damage` says it.
         kind: What the file is to the lake table.
         form: The name of the file's format.

@@ -27,7 +27,6 @@ def round_file_name(piece: int, tiering_epoch: int, attempt: uuid.UUID | str) ->
 
     Args:
         piece: The number of the piece in the round.
-        tiering_epoch: The tiering epoch of the round.
         attempt: The UUID of this attempt to run the round, or to commit it.
     """
     return f"{piece:05d}-e{tiering_epoch}-{attempt}"

@@ -22,7 +22,6 @@ def map_on_store(location: str, function: Callable[[ItemT], ResultT], items: Seq
 
     Args:
         location: A location in the store.
-        function: The function.
         items: What it is called with, once each.
 
     Raises:

@@ -283,7 +283,6 @@ class LakeFileWriter(Protocol):
         """Return a writer. The names of its files begin with `location` and contain the task attempt.
 
         Args:
-            bucket: The bucket of the rows.
             location: The beginning of the files' locations.
             attempt: The number of the task attempt.
             partition_values: The value of each partition key of the table.

@@ -364,7 +364,6 @@ def expected_of_commits(key: str, value: str) -> str | None:
 
     Args:
         key: The property, as Iceberg names it.
-        value: Its value.
 
     Returns:
         None if Java can parse the value, or if the property is about something else.
@@ -384,7 +383,6 @@ def expected_of_bloom_filters(key: str, value: str) -> str | None:
 
     Args:
         key: The property, as Iceberg names it.
-        value: Its value.
 
     Returns:
         None if the value is right, or if the property is about something else.

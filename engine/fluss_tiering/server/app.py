@@ -100,7 +100,6 @@ class TieringServer:
     """A tiering server for a Fluss cluster or for its own tables. On PostgreSQL, one of several servers is active.
 
     Args:
-        settings: The settings.
         clock: The clock of the managers and of the storage.
         monotonic: A clock in seconds that never goes back, for the leadership.
         end_process: Ends the process at once, if this server lost the leadership and cannot close; None to wait.

@@ -79,7 +79,6 @@ async def open_components(
     """Open the storage and the store, and load the managers.
 
     Args:
-        settings: The settings of the server.
         backend: The kind of storage.
         stack: Closes what is opened.
         clock: The clock of the managers and of the storage.

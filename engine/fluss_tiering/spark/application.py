@@ -457,8 +457,6 @@ def _is_pending(client: TieringClient, paths: Sequence[TablePath], *, but: Colle
     """Return whether one of the tables is pending, or any table if none is named.
 
     Args:
-        client: The client of the tiering server.
-        paths: The tables.
         but: The tables that had a round a moment ago, which found nothing new. With a short freshness they can be
             pending again.
     """

@@ -178,7 +178,6 @@ def add_arguments(parser: argparse.ArgumentParser, kind: type, *, tables: str = 
     """Add the options and the tables of a dataclass to the parser of an application's command line.
 
     Args:
-        parser: The parser.
         kind: The dataclass.
         tables: How many tables there are, as `nargs` of argparse has it.
     """

@@ -114,7 +114,6 @@ class Drain:
     """Tiers pending tables. Those that wait longest come first, and a table is tiered by one thread at a time.
 
     Args:
-        pending: The pending tables.
         tier: Runs one round of a table. It returns None if another driver has taken the table.
         limits: How far the drain goes.
         idle_work: What is done while no table is pending and no round runs; None for nothing.
@@ -215,7 +214,6 @@ class PendingTables(Closing):
     """The pending tables, as the server's stream of statuses tells. A stream that breaks is opened again.
 
     Args:
-        client: The client for the tiering server.
         only: The tables to watch; an empty sequence for all tables.
         hear: Takes all news of the stream, too.
     """

@@ -18,7 +18,6 @@ def expired_records(table: TableInfo, now: datetime | None = None) -> str | None
     counts as UTC.
 
     Args:
-        table: The table.
         now: The time that counts as now; None for the clock of this program.
 
     Raises:

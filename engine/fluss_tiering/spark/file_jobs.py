@@ -23,8 +23,6 @@ def for_each(
     """Do something with each item on the executors, and return the results in the order of the items.
 
     Args:
-        spark: The session.
-        items: The items.
         do: What is done. It is pickled.
         tasks: How many tasks share the items at most; None for some for each core.
 

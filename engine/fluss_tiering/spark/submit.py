@@ -98,7 +98,6 @@ def submit_request(
 
     Args:
         application: `APPLICATION` or `MAINTENANCE_APPLICATION`.
-        arguments: Its arguments.
         package: The address of the folder that `write_package` has filled.
         version: The version of Spark there, as "3.5"; None for that of this machine.
 

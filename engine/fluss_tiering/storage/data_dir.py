@@ -59,7 +59,6 @@ class DataDir:
         """Take hold of a data folder. A folder that is empty or does not exist becomes a new data folder.
 
         Args:
-            root: The folder.
             adopt: Whether the folder may be a copy of one that still exists, because it gets an id of its own.
 
         Raises:

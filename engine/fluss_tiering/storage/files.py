@@ -83,7 +83,6 @@ def write_durably(path: Path, content: bytes, mode: int | None = None) -> None:
     """Make or replace a file. For a reader this is one step. A file that root replaces keeps its owner.
 
     Args:
-        path: The file.
         content: What it shall hold.
         mode: Its mode, from the beginning on; None for the one of new files.
     """
@@ -146,7 +145,6 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Return the JSON object in a file.
 
     Args:
-        path: The file.
         remedy: What the user should do if the file is damaged.
 
     Raises:

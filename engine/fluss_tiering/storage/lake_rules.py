@@ -96,8 +96,6 @@ def check_key_precision(what: str, name: str, data_type: DataType) -> None:
 
     Args:
         what: The kind of the key, for the message.
-        name: The name of the column.
-        data_type: The type of the column.
 
     Raises:
         FlussTieringError: INVALID_TABLE if two keys may be one key in the lake.

@@ -158,7 +158,6 @@ class TableStorage(Protocol):
         """Return every bucket of a table with its log range and its latest KV snapshot.
 
         Args:
-            path: The table.
             wait_for_leaders: Whether to wait for the leader of a bucket that has none. The embedded storage has no
                 leaders.
 
@@ -174,7 +173,6 @@ class TableStorage(Protocol):
         """Return a KV snapshot of each bucket. A new one is taken unless the bucket's latest one is up to date.
 
         Args:
-            path: The table.
             buckets: The buckets that are wanted; None for all of them. Those that do not exist are left out.
 
         Raises:
@@ -273,7 +271,6 @@ class TableStorage(Protocol):
         that is not more than a day older than the file of the lake snapshot that was registered last.
 
         Args:
-            table_id: The table.
             registered: The path of the file of the lake snapshot that was registered last.
             kept: The paths of the files that lake snapshots name.
 
@@ -303,7 +300,6 @@ class SplitReader(Protocol):
 
         Args:
             table: The table, as it was when the split was planned.
-            bucket: A bucket of the table.
             start_offset: The offset of the first row.
             end_offset: The offset after the last row.
             columns: The names of the wanted columns, in the order that the batches shall have them; None for all, in

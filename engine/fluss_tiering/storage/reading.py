@@ -91,7 +91,6 @@ def measured(
 
     Args:
         open_reader: Opens a reader. It is called only if a snapshot has to be measured.
-        table: The table of the snapshots.
         snapshots: The snapshots by bucket.
 
     Raises:

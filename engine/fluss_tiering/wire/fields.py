@@ -13,7 +13,6 @@ class SharedFields:
 
     Args:
         kind: The dataclass.
-        message: The type of the message.
         others: The fields of the dataclass that the message does not have in the same form.
 
     Raises:

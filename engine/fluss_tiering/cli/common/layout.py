@@ -48,7 +48,6 @@ def make_table(headings: Sequence[Heading], rows: Sequence[Sequence[str]], conso
     Args:
         headings: The titles.
         rows: The cells of each row, with rich markup.
-        console: The console.
     """
     texts = [[marked_up(cell) for cell in row] for row in rows]
     shown = list(range(len(headings)))

@@ -80,8 +80,6 @@ def names(option: str, text: str | None, *, known: Collection[str] = ()) -> tupl
     """Return the column names in the text of an option, such as `A,B`; none if the option was not given.
 
     Args:
-        option: The option.
-        text: Its text.
         known: The names of columns that begin or end with blanks. Around others, blanks do not count.
 
     Raises:

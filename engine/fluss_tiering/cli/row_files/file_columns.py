@@ -31,7 +31,6 @@ def columns_like(
     """Return the columns of a Parquet or CSV file.
 
     Args:
-        path: The file.
         given: Columns that replace those of the same names in the file.
         primary_key: The columns that are not nullable, whatever the file says.
         null_values: The values that are NULL in a CSV file.
@@ -87,8 +86,6 @@ def _guessed_schema(path: Path, null_values: list[str], but_for: Collection[str]
     """Return the schema that pyarrow infers from the first block of a CSV file.
 
     Args:
-        path: The file.
-        null_values: The values that are NULL.
         but_for: Columns whose types are known.
     """
     if not path.is_file():

@@ -111,7 +111,6 @@ def add_sizes(kind: int, valid: UInt8s, values: Int64s, offsets: Int32s, sizes: 
     """Add the size of a field to the size of each row. A null has the size 0.
 
     Args:
-        kind: The kind of the field.
         valid: 0 for each null and 1 for each value, or an empty array if there is no null.
         values: The values of the field, unless its kind is BYTES or RAW.
         offsets: The n + 1 positions between the byte strings of a field of the kind BYTES or RAW.
@@ -141,7 +140,6 @@ def write_field(  # noqa: PLR0917 - compiled functions are called by position
     """Write a field of each row at the cursor of the row, and move the cursor after the field.
 
     Args:
-        kind: The kind of the field.
         valid: 0 for each null and 1 for each value, or an empty array if there is no null.
         values: The values of the field, unless its kind is BYTES or RAW.
         offsets: The n + 1 positions in `data` between the byte strings of a field of the kind BYTES or RAW.
@@ -183,7 +181,6 @@ def read_field(  # noqa: PLR0917 - compiled functions are called by position
     """Read a field of each row at the cursor of the row, and move the cursor after the field.
 
     Args:
-        kind: The kind of the field.
         valid: 0 for each null and 1 for each value, or an empty array if there is no null. Nothing is read for a null.
         data: The bytes to which `ends` and `cursor` point.
         ends: The position at which each row ends.

@@ -41,7 +41,6 @@ def encode_kv_batch(keys: Sequence[bytes], values: Sequence[bytes | None], schem
     Args:
         keys: The keys in the table's key encoding.
         values: The values as they are stored, each a schema id and a compacted row; None for a delete.
-        schema_id: The schema id of the values.
     """
     records = b"".join(_record(key, value) for key, value in zip(keys, values, strict=True))
     length = _WRITTEN.size - _LENGTH.size + len(records)

@@ -95,7 +95,6 @@ class Rows(Source):
         data: The bytes to which positions point.
         starts: The position at which each row starts.
         ends: The position at which each row ends.
-        columns: The number of columns.
         refuse: The function that raises the error for a corrupt value.
         present: 0 where there is no row, or an empty array if there is a row everywhere.
         place: The place of the rows in the values that `refuse` names, with a space after it.
@@ -125,7 +124,6 @@ class Rows(Source):
         """Yield for each column 1 for each value and 0 for each null, or an empty array if there is no null.
 
         Args:
-            columns: The columns of the rows.
             strict: Whether a null in a NOT NULL column is refused.
         """
         for index, column in enumerate(columns):
@@ -172,7 +170,6 @@ class Elements(Source):
         ends: The position at which each array ends.
         present: 0 where there is no array, or an empty array if there is one everywhere.
         column: The column that holds the arrays.
-        element: The type of the elements.
 
     Attributes:
         counts: The number of elements of each array. It is 0 where there is no array.
@@ -242,7 +239,6 @@ def column_of(source: Source, column: Column, valid: UInt8s) -> pa.Array:
     """Return the next column of a source.
 
     Args:
-        source: The source.
         column: The column. Its name is used in messages.
         valid: 0 for each null and 1 for each value, or an empty array if there is no null.
 

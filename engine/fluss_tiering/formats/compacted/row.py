@@ -29,7 +29,6 @@ def encode_values(records: pa.RecordBatch, columns: Sequence[Column], schema_id:
 
     Args:
         records: The rows, in the Arrow schema of the table.
-        columns: The columns of the table.
         schema_id: The id of the table's schema.
 
     Raises:
@@ -58,7 +57,6 @@ def decode_values(
 
     Args:
         values: The values. The array may be a slice.
-        columns: The columns of the table.
         schema_id: The schema id that each value must have.
         included: The indexes of the columns to decode, ascending, or None for all columns. Columns between them are
             skipped, and columns after the last one are not read.

@@ -248,7 +248,6 @@ def _array(counts: Int64s, elements: pa.Array, element: DataType) -> tuple[Int32
     Args:
         counts: The number of elements of each array.
         elements: The elements of all arrays, one after the other.
-        element: The type of the elements.
     """
     first, *rest = _fields(elements, element)
     if rest:

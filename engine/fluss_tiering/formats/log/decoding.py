@@ -39,7 +39,6 @@ def decode_log_batch(
     Args:
         buffer: The bytes of a log, from a file or a response.
         position: The position at which the batch starts.
-        schema: The Arrow schema of the table.
         included: The indexes of the columns to decode, ascending, or None for all columns. There may be no index.
         verify_crc: Whether to read all bytes once more and compare the checksum. If it is False, a wrong byte may
             become a wrong value. It can do no other harm, because lengths, counts and offsets are still checked.
@@ -82,7 +81,6 @@ def decode_log_batches(
     Args:
         buffer: The bytes of a log, from a file or a response.
         batches: The position and the header of each batch.
-        schema: The Arrow schema of the table.
         included: The indexes of the columns to decode, ascending, or None for all columns.
         verify_crc: Whether to compare the checksums.
 

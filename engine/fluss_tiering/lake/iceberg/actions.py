@@ -29,9 +29,7 @@ def expire(spark: SparkSession, table: JavaTable, snapshot_ids: Sequence[int]) -
     readers have. Whether its data files are there is not looked at.
 
     Args:
-        spark: The session.
         table: The table, as it is now.
-        snapshot_ids: The snapshots.
 
     Raises:
         FlussTieringError: CORRUPT_DATA if a metadata file of the current snapshot is missing or damaged.

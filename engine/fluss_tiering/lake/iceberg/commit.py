@@ -31,7 +31,6 @@ class IcebergCommitter:
     """Commits files on top of one base. It is used only once.
 
     Args:
-        table: The table.
         name: Its name in the catalog, for messages.
         base: The snapshot from which the round was planned; None for a table without snapshots.
         content: Describes the files to Iceberg.

@@ -19,7 +19,6 @@ class ContentFiles:
     """Describes the files of one table.
 
     Args:
-        identifier_ids: The ids of the key columns.
         spec_id: The id of the partition spec with which files are written.
         specs: The partition specs, in Iceberg's JSON.
         by_bucket: Whether the last field of the spec is the bucket's.

@@ -39,7 +39,6 @@ def expirable_snapshots(
     """Return the snapshots that are old enough and not among the newest ones.
 
     Args:
-        lake: The lake table.
         known: The snapshot that the storage knows. It must be read before the lake table is opened.
         older_than_ms: The time, in milliseconds since the epoch, before which a snapshot is old; None for what the
             table's properties say.

@@ -63,7 +63,6 @@ def iceberg_type(data_type: DataType, ids: Iterator[int]) -> str | dict[str, Any
     """Return the Iceberg type of a Fluss type in Iceberg's JSON. A timestamp of any precision has microseconds.
 
     Args:
-        data_type: The Fluss type.
         ids: Yields the ids for the fields of nested types.
     """
     match data_type.root:
@@ -108,7 +107,6 @@ def is_clean(name: str, columns: Collection[str]) -> bool:
 
     Args:
         name: The name of the lake table in SQL.
-        columns: The names of its columns.
 
     Raises:
         FlussTieringError: LAKE_TABLE_MISMATCH if it has only some of the three.

@@ -234,7 +234,6 @@ def repeating_columns(rows: pa.Table, size: int) -> list[str]:
     A useless dictionary costs as much time as the rest of its column, and makes the file larger.
 
     Args:
-        rows: The rows.
         size: The number of bytes that they take in memory.
     """
     step = max(1, rows.num_rows // _SAMPLED_ROWS, size // _SAMPLED_BYTES)

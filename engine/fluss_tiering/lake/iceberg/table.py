@@ -93,10 +93,8 @@ class IcebergTable:
         """Take over a table that was loaded.
 
         Args:
-            table: The table.
             handle: The table in the JVM.
             description: What it says of itself.
-            spec: The partition spec of the files.
             reload: Loads it again, with credentials that the catalog vends then; None if nothing can be renewed.
             by_bucket: Whether the last field of the spec is the bucket.
             by_rows: The fields of the spec, if they follow from the rows; None if they are the values of the partition
@@ -431,7 +429,6 @@ class IcebergTable:
         Args:
             plan: The plan of the rewrite, with the old data files.
             replaced: The delete files that only delete rows of the old data files.
-            new: The new data files.
         """
         require_seen(new)
         described = {

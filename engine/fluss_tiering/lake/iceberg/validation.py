@@ -57,7 +57,6 @@ def check_layout(name: str, layout: LakeLayout, schema: Json, partition: Sequenc
 
     Args:
         name: The name of the lake table in SQL, for the statements in messages.
-        layout: The layout of the lake table.
         schema: The expected schema, in Iceberg's JSON.
         partition: The expected partition fields.
 
@@ -88,7 +87,6 @@ def refuse_times(table: TableInfo, remedy: str) -> None:
     """Refuse a table with a TIME column or a TIME in a nested column, which Iceberg's reader for Spark cannot read.
 
     Args:
-        table: The table.
         remedy: What to do instead, for the message.
 
     Raises:

@@ -73,7 +73,6 @@ def hash_keys(columns: Sequence[Values], table_uuid: str) -> Hashes:
 
     Args:
         columns: The key columns, in the order of the primary key; all of the same length.
-        table_uuid: The UUID of the Iceberg table.
 
     Raises:
         FlussTieringError: INVALID_ROWS if a value is null; INVALID_TABLE if a column's type cannot be that of a key;

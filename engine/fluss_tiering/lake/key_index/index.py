@@ -53,7 +53,6 @@ class KeyIndex:
 
     Args:
         store: Where the runs are.
-        place: The place.
         runs: The runs, in any order. If two have the same data file, it is taken from the first of them.
 
     Raises:
@@ -174,7 +173,6 @@ def _candidates(store: IndexStore, run: Run, wanted: UInt32s) -> tuple[Int64s, I
 
     Args:
         store: Where the run is.
-        run: The run.
         wanted: The fences of the queries' own hashes, sorted.
     """
     # An equal fence may also be that of hashes at the end of the page or block before.

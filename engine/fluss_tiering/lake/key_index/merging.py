@@ -29,7 +29,6 @@ def runs_to_merge(runs: Sequence[Run], live: Collection[str]) -> list[Run]:
     dead is written anew. How long a merge takes depends on the sizes of the runs: five million entries take a second.
 
     Args:
-        runs: The runs of a place.
         live: The locations of the data files that are alive in the lake snapshot.
     """
     sized = sorted(((_live_entries(run, live), run) for run in live_runs(runs, live)), key=lambda each: each[0])
@@ -60,7 +59,6 @@ def merge_runs(store: IndexStore, place: Place, runs: Sequence[Run], live: Colle
 
     Args:
         store: Where the runs are.
-        place: The place of the runs.
         runs: The runs. They remain as they are.
         live: The locations of the data files that are alive.
 

@@ -296,7 +296,6 @@ def in_order(
 
     Args:
         store: Where the runs are.
-        runs: The runs.
         mapped: For each run, and each of its files, the number that its entries get; -1 if they are left out.
         buffer_bytes: About how much memory it takes.
 

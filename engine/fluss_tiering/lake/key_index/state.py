@@ -33,9 +33,6 @@ def write_state(store: IndexStore, place: Place, snapshot_id: int, runs: Sequenc
 
     Args:
         store: Where the runs are.
-        place: The place.
-        snapshot_id: The id of the lake snapshot.
-        runs: The runs.
 
     Raises:
         FlussTieringError: STORAGE if the store refuses.
@@ -62,8 +59,6 @@ def read_state(store: IndexStore, place: Place, snapshot_id: int) -> tuple[Run, 
 
     Args:
         store: Where the runs are.
-        place: The place.
-        snapshot_id: The id of the lake snapshot.
 
     Raises:
         UnusableIndexError: if the state or one of its runs is damaged, cannot be read, or is of another version, table,
@@ -188,7 +183,6 @@ def remove_unreferenced(
 
     Args:
         store: Where the index is.
-        place: The place.
         keep_states: The ids of the lake snapshots whose states are kept.
         older_than: Files that were written at this time or later are kept. It should be longer ago than a round takes.
 

@@ -118,7 +118,6 @@ class IndexStore:
         at most a MiB more.
 
         Args:
-            name: The name of the file.
             starts: Where the ranges begin, in ascending order; they do not overlap.
             length: The length of each, in bytes.
 

@@ -257,7 +257,6 @@ class RunWriter:
         Args:
             path: The location of the data file, as the lake table names it.
             hashes: The hashes of the rows' keys.
-            positions: The positions of the rows.
 
         Raises:
             FlussTieringError: STORAGE if the local disk refuses; INVALID_REQUEST if there are not as many positions.
@@ -347,7 +346,6 @@ class PieceKeysWriter:
 
     Args:
         store: Where the runs are written.
-        place: The place of the piece.
     """
 
     def __init__(self, store: IndexStore, place: Place) -> None:
@@ -394,7 +392,6 @@ def deleted_keys(store: IndexStore, keys: PieceKeys) -> Iterator[Hashes]:
 
     Args:
         store: Where the runs are.
-        keys: The keys of the piece.
 
     Raises:
         UnusableIndexError: if the run is missing or damaged.

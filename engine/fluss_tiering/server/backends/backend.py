@@ -56,8 +56,6 @@ class Backend(Protocol[S]):
         """Open the storage, which the caller closes.
 
         Args:
-            clock: The clock of the storage.
-            threads: The threads of the server.
             stack: Closes what is opened beside the storage.
 
         Raises:
@@ -80,7 +78,6 @@ class Backend(Protocol[S]):
         Args:
             storage: The storage that `open_storage` returned.
             managers: The managers, loaded.
-            threads: The threads of the server.
             check: Raises an error unless this server certainly leads.
             stack: Closes what is opened.
 

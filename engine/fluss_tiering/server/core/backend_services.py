@@ -66,8 +66,6 @@ class LakeService(Protocol):
         """Write the offsets file of the running round's lake snapshot, and return its path.
 
         Args:
-            table: The table.
-            tiering_epoch: The epoch of the round.
             log_end_offsets: The offset up to which each bucket will be in the lake.
             ignore_previous: Whether to leave out the offsets of the newest lake snapshot.
 

@@ -99,7 +99,6 @@ def common_jobs(
     may be one that finds a client silent.
 
     Args:
-        threads: The threads of the server.
         managers: The managers that the jobs call.
         scanners: The scanners of primary-key tables.
         settings: The intervals of the jobs.
@@ -162,7 +161,6 @@ class BackgroundJobs:
     """Jobs, each in a task of its own. A job that fails is logged and runs again after its interval.
 
     Args:
-        jobs: The jobs.
         check: Raises an error while no job may run.
     """
 

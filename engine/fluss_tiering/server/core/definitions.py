@@ -90,7 +90,6 @@ class TableDefinitions:
         """Drop a table, and then its leases and its tiering state. A drop that was half done is finished.
 
         Args:
-            path: The table.
             ignore_if_not_exists: Whether it is no error if the table does not exist.
             drop_untiered: Whether the table is dropped although it has records that are not in the lake.
 
@@ -120,8 +119,6 @@ class TableDefinitions:
         """Drop a partition.
 
         Args:
-            path: The table.
-            values: The values of the partition.
             drop_untiered: Whether the partition is dropped although it has records that are not in the lake.
 
         Returns:

@@ -34,9 +34,7 @@ class Managers:
     """The managers, loaded from the store before anything else runs, so that every lease pins its snapshots again.
 
     Args:
-        storage: The tables.
         store: The persisted state of the server.
-        clock: The clock of the server.
         policy: The rules of tiering.
         lease_limits: The limits of leases; None for the default ones.
 

@@ -150,7 +150,6 @@ class ServerThreads:
 
         Args:
             function: The function, which is also called if there are no values.
-            values: The values.
             limit: The largest number of values in one call.
             *args: Further arguments of each call.
             **kwargs: Further arguments of each call.

@@ -25,7 +25,6 @@ class CallNotes:
     """What is known of a call. It is used on the event loop only.
 
     Args:
-        method: The path of the method.
         peer: The address that the call came from, as gRPC names it.
 
     Attributes:

@@ -31,7 +31,6 @@ def wrapped(
     """Return a handler with its behaviour wrapped.
 
     Args:
-        handler: The handler.
         unary: Wraps the behaviour of a method with one response.
         streaming: Wraps the behaviour of a method that answers with a stream.
         takes_bytes: Whether the wrapped behaviour takes requests as bytes; then it may answer with bytes too.
@@ -68,7 +67,6 @@ def surrounded(handler: Handler, around: Callable[[Passage, Context], AbstractAs
     """Return a handler whose calls run in a block.
 
     Args:
-        handler: The handler.
         around: Returns the block. It may replace what passes through, and sees the error of a call that fails.
     """
 
@@ -98,8 +96,6 @@ def decoded(decode: Callable[[bytes], Any], message: bytes, method: str) -> Any:
 
     Args:
         decode: Decodes messages of the method.
-        message: The message.
-        method: The path of the method.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if the message cannot be decoded.
@@ -124,7 +120,6 @@ def status_of_call(context: Any, failed: BaseException | None) -> str:  # noqa: 
     """Return the name of the status of a call that has ended.
 
     Args:
-        context: The context of the call.
         failed: What ended the call; None if it was answered.
     """
     if failed is None:

@@ -52,7 +52,6 @@ class ErrorInterceptor(OwnServicesInterceptor):
         present_check: Returns the check of the role that the server has. A check raises the error that a call is
             refused with. It is called before the call and for each message of a stream, in both directions. It is also
             called when a call fails: the failures of a server that no longer leads come from that.
-        limits: The limits of calls.
         access: Refuses callers that may not make a call.
     """
 

@@ -123,7 +123,6 @@ def names_in(message: Message, at_most: int | None = None) -> Iterator[tuple[Kin
     """Yield what a message names: a `PbTablePath`, the id of a table or that of a lease.
 
     Args:
-        message: The message.
         at_most: The number of entries of a field that are looked at; None for all of them.
     """
     for field, kind in _plan(message.DESCRIPTOR):

@@ -52,7 +52,6 @@ class ActiveRole:
         handlers: The handlers of all methods, by the path of the method.
         check: Raises an error once this server is no longer the active one.
         end_streams: Ends the streams that would not end by themselves.
-        server_id: The id of the server.
         executors: Knows the tokens of rounds.
     """
 
@@ -98,7 +97,6 @@ def handler_for(role: Role, method: str, named: str | None) -> Handler:
 
     Args:
         role: The present role.
-        method: The path of the method.
         named: The id of the server that the call names; None if it names none.
     """
     if named is None or role.server_id in (None, named):

@@ -32,7 +32,6 @@ class WatchedFiles(Generic[ContentT_co]):
 
     Args:
         what: What the files hold.
-        paths: The files.
         read: Reads them.
         monotonic: A clock in seconds that never goes back.
 

@@ -74,7 +74,6 @@ class Election:
     A database that answers nothing is UNAVAILABLE after half of the lease.
 
     Args:
-        database: The database.
         holder_id: The id of this server.
         address: "host:port" at which the other servers reach this server.
         lease_s: The time for which the leadership is valid without a renewal, in seconds.

@@ -55,7 +55,6 @@ class TransactionTokens:
         """Return whether the database may hold a token that was found without a lock.
 
         Args:
-            found: The token.
             before: What `look` returned before the database was asked.
         """
         last, newest = before

@@ -45,7 +45,6 @@ class FailoverReplica:
     """Runs one of several servers.
 
     Args:
-        settings: The settings of the server.
         url: The URL of the PostgreSQL database.
         backend: The kind of storage.
         listener: The gRPC server.

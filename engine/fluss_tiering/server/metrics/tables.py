@@ -51,8 +51,6 @@ def read_tables(tables: Sequence[TieredTable], backlogs: Backlogs, totals: Round
     """Return the values of the tables whose backlogs are known.
 
     Args:
-        tables: The tables.
-        backlogs: Their backlogs.
         totals: The totals of their rounds.
         now: The present time, in milliseconds since the epoch.
     """

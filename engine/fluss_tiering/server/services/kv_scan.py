@@ -32,9 +32,6 @@ def open_scanner(
     """Open a scanner of a bucket. A bucket without rows takes no slot.
 
     Args:
-        scanners: The scanners of the server.
-        storage: The tables.
-        bucket: The bucket.
         limit: The number of rows after which the scan ends; None for all rows.
         owner: The name of who opens the scanner.
 
@@ -69,7 +66,6 @@ def read_rows(scanners: KvScannerManager, step: ScanStep, batch_size_bytes: int)
     After an error the same call may be tried again.
 
     Args:
-        scanners: The scanners of the server.
         step: What the call reads.
         batch_size_bytes: The size of the rows that the client asked for, in bytes. The operator's maximum limits it.
 

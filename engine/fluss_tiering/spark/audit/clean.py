@@ -41,8 +41,6 @@ def clean_table(spark: SparkSession, table: TableInfo, *, grace: timedelta, dele
     A table that cannot be examined is reported in the result, so that other tables are still cleaned.
 
     Args:
-        spark: The session.
-        table: The table.
         grace: How old an orphan must be before it may be deleted.
         delete: Whether to delete orphans.
 

@@ -35,7 +35,6 @@ def without_expired(
     """Return the lake's rows without those that may have expired, and bucket -> the number of the latter.
 
     Args:
-        table: The table.
         source: The rows and changes of the source, deletes among them.
         lake: The hashed rows of the lake.
         in_snapshot: The condition that a row of the lake is in a bucket that was read from a KV snapshot.
@@ -58,7 +57,6 @@ def without_records(table: TableInfo, rows: DataFrame, now: datetime) -> DataFra
     A key whose last change is so old counts as deleted.
 
     Args:
-        table: The table.
         rows: The rows of the lake, or the rows or changes of the source.
         now: The time that counts as now.
     """

@@ -83,8 +83,6 @@ def verify_table(
     """Compare a table with its lake table.
 
     Args:
-        client: The client for the tiering server.
-        spark: The session.
         table: The table to verify.
         target: The server's address, for executors that cannot open the storage's files.
         max_differences: How many differing keys are named at most.

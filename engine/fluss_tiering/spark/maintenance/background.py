@@ -31,8 +31,6 @@ class BackgroundMaintenance(Closing):
     """Maintains the lake tables whose options ask for it, while the application has nothing else to do.
 
     Args:
-        client: The client for the tiering server.
-        spark: The session.
         only: The tables that may be maintained; an empty sequence for all tables.
         limits: What is worth doing, and how much of it is done at once.
         interval_s: How long a table is left alone after it was maintained, in seconds.

@@ -92,8 +92,6 @@ def compact_table(
     """Compact a lake table. A failure is part of the result, so that other tables are still compacted.
 
     Args:
-        spark: The session.
-        table: The table.
         min_input_files: How many small files of a bucket are needed to merge them.
         delete_files: How many delete files must apply to a data file, so that it is rewritten at any size.
     """

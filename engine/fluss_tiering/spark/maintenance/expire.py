@@ -63,9 +63,6 @@ def expire_snapshots(
     """Expire the snapshots that `expirable_snapshots` allows. A failure is part of the result.
 
     Args:
-        client: The client for the tiering server.
-        spark: The session.
-        table: The table.
         older_than: How old a snapshot must be; None for what the lake table's properties say.
         retain_last: How many of the newest snapshots are kept at any age; None for what the lake table's properties
             say.
@@ -91,9 +88,6 @@ def expire_planned(
     """Expire the snapshots that `expirable_snapshots` allows, with the same arguments.
 
     Args:
-        client: The client for the tiering server.
-        spark: The session.
-        table: The table.
         older_than_ms: As for `expirable_snapshots`.
         retain_last: As for `expirable_snapshots`.
         may_go_on: Is asked between commits of some snapshots each, the oldest first, and ends the expiry with False;
@@ -138,7 +132,6 @@ def _broken_off(table: JavaTable, error: FlussTieringError, part: Sequence[int],
     """Return the error of an expiry with what had been done. Iceberg expires snapshots before it looks for their files.
 
     Args:
-        table: The table.
         error: Why the expiry failed.
         part: The snapshots whose expiry failed.
         others: How many others were expired.

@@ -110,9 +110,6 @@ def maintain_table(
     """Do what maintenance of a lake table is worth it. A failure is part of the result.
 
     Args:
-        client: The client for the tiering server.
-        spark: The session.
-        table: The table.
         steps: The steps that may be done.
         limits: What is worth it, and how much is done; None for the defaults.
         interruption: Ends the maintenance; None if nothing does.

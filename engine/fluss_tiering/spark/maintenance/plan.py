@@ -171,7 +171,6 @@ def tables_to_maintain(
     """Return tables with the steps that may be done for them.
 
     Args:
-        client: The client for the tiering server.
         paths: The tables, with all steps. If none is named, these are the tables whose options ask for maintenance,
             with the steps that they ask for.
         everything: Whether no names mean all tables that are tiered, with all steps.
@@ -199,9 +198,6 @@ def plan_table(
     """Return the plan for a table; None if it has no lake table. For a lake table without snapshots it is empty.
 
     Args:
-        client: The client for the tiering server.
-        spark: The session.
-        table: The table.
         steps: The steps that may be done.
         limits: What is worth doing, and how much of it is done.
         with_merges: Whether the plan has the merges of position delete files. Maintenance itself looks for them after

@@ -75,9 +75,6 @@ def publish_table(
     To publish again what was published changes nothing.
 
     Args:
-        client: The client for the tiering server.
-        spark: The session.
-        table: The table.
         snapshot: The id of the snapshot to publish; None for the newest one of the branch.
         tag: The tag that the snapshot gets; None for none.
     """

@@ -44,8 +44,6 @@ def rewrite_data_files(
     """Rewrite data files in one commit. Errors of the commit are those of the JVM.
 
     Args:
-        spark: The session.
-        table: The table.
         lake: The lake table, which has a snapshot.
         partitions: The partitions, each once; None for all of them.
         options: The options of Iceberg's planner, which chooses the files.

@@ -82,10 +82,6 @@ def recover(
     server then knows, or a newer one of the branch.
 
     Args:
-        client: The client for the tiering server.
-        lake: The lake table.
-        table: The table.
-        claim: The claim of the round.
         read_offsets: Reads the offsets files of the storage; None if no other service tiers its tables.
 
     Raises:

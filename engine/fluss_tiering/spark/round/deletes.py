@@ -123,7 +123,6 @@ class PlannedDeletes:
 
         Args:
             lake: The lake table at the newer base, which has the same rows.
-            plan: The plan of the round.
             results: What each piece of the plan wrote.
             guard: The guard of the round, by which files have their names.
 
@@ -172,7 +171,6 @@ class PlannedDeletes:
         """Return the places whose deletes are to be written, each under the number of its last piece.
 
         Args:
-            lake: The lake table.
             pieces: The pieces that were written.
             results: What each of them wrote.
             guard: The guard of the round, by which files have their names.

@@ -33,7 +33,6 @@ class RoundGuard:
     """Says whether one round may go on.
 
     Args:
-        claim: The claim of the round.
         stop: Ends the round's work. It is called once, from any thread, when the round is lost.
         runtime: The clock of the application.
 
@@ -78,7 +77,6 @@ class KeepAlive(Closing):
     """Renews leases every third of their duration, and sends one heartbeat for all rounds.
 
     Args:
-        client: The client for the tiering server.
         lease_duration_ms: How long a renewed lease lasts, in milliseconds.
         heartbeat_interval_s: The time between two heartbeats, in seconds.
         retry_s: The pause after a renewal or a heartbeat that failed, in seconds.

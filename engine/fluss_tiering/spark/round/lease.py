@@ -166,7 +166,6 @@ class Releaser(Closing):
     Buckets that cannot be released before the application ends stay pinned until the lease expires.
 
     Args:
-        client: The client for the tiering server.
         close_timeout_s: How long `close` waits for releases that are not confirmed yet, in seconds.
         runtime: The clock and the threads of the application.
     """

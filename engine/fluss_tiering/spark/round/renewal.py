@@ -30,7 +30,6 @@ def write_all(run_stage: Callable[[JobT], list[PieceResult]], lake: LakeTable, j
 
     Args:
         run_stage: Runs a stage once.
-        lake: The lake table.
         job: The work of the stage.
 
     Raises:

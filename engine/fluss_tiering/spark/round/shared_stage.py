@@ -178,7 +178,6 @@ def run_together(spark: SparkSession, jobs: Sequence[StageJob], tasks: int, grou
     """Run stages in one Spark job. Return the results of each in the order of its pieces; None for one that failed.
 
     Args:
-        spark: The session.
         jobs: The stages.
         tasks: How many Spark tasks share the stages, at most.
         group: The name of the Spark job group, which no other job has.

@@ -75,7 +75,6 @@ def run_stage(spark: SparkSession, job: Job, group: str, guard: RoundGuard) -> l
     """Run a stage and return what the successful attempts of all tasks wrote, in the order of the pieces.
 
     Args:
-        spark: The session.
         job: The work of the tasks.
         group: The name of the Spark job group, by which the stage is watched and cancelled.
         guard: The guard of the round. When the round is lost, the stage is cancelled.
@@ -109,7 +108,6 @@ def cancel_stage(spark: SparkSession, group: str) -> None:
     """End the stage of a round, also if it has not begun yet. If Spark has ended, do nothing.
 
     Args:
-        spark: The session.
         group: The name of the Spark job group, which no other round has.
     """
     context = spark.sparkContext

@@ -30,7 +30,6 @@ def time_limit_s(properties: Mapping[str, str], given: str | None) -> float | No
     the next schedule, however soon it is due. A service that never ends gives `freshness`.
 
     Args:
-        properties: The properties of the table.
         given: A duration as Fluss writes it, or `freshness`; None if the application was given nothing.
 
     Raises:

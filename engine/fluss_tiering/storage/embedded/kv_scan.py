@@ -41,7 +41,6 @@ class EmbeddedKvScan:
         """Begin a scan before the first row.
 
         Args:
-            bucket: The bucket.
             folder: The folder of the bucket's RocksDB, for errors.
             view: The view of the bucket's rows.
             log_offset: The end of the log at the moment of the view.

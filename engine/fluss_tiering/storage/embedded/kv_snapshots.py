@@ -178,7 +178,6 @@ def read_checkpoint(
     """Yield the entries of the key range [from_key, to_key), ordered by key, in the `ENTRY_SCHEMA`.
 
     Args:
-        folder: The folder of the snapshot.
         from_key: The first key; None to begin with the first entry.
         to_key: The key after the last one; None to end with the last entry.
         chunk_bytes: The approximate size of a batch.

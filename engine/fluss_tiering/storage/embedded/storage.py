@@ -89,7 +89,6 @@ class EmbeddedStorage(TableStorage):
         """Take hold of a data folder, or make it, and recover from a crash.
 
         Args:
-            data_dir: The folder.
             clock: The clock that gives the log batches their time.
             num_retained_snapshots: The number of newest KV snapshots that each bucket keeps even if nothing protects
                 them, 1 or more (Fluss's `kv.snapshot.num-retained`).

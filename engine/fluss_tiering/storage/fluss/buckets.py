@@ -59,7 +59,6 @@ class ClusterBuckets:
         Partitions that are dropped in the meantime are left out.
 
         Args:
-            table: The table.
             wait_for_leaders: As in `TableStorage.buckets`.
 
         Raises:
@@ -206,10 +205,7 @@ def log_offsets(
     Buckets of partitions that do not exist, or exist no more, are left out.
 
     Args:
-        client: The client for the cluster.
         calls: Makes calls at the same time.
-        path: The table.
-        buckets: The buckets.
         wait_for_leaders: Whether to wait for the leader of a bucket that has none, as long as the client waits.
 
     Raises:

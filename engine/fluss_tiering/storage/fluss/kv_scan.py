@@ -26,7 +26,6 @@ class ClosableScan(ABC):
     """A scan that ends by `close`, or when the storage is closed.
 
     Args:
-        bucket: The bucket.
         release: A function that is called once, when the scan is closed.
         on_lost: A function that is also called if the scan is closed because the storage is closed.
     """
@@ -85,7 +84,6 @@ class ClusterKvScan(ClosableScan):
         """Begin a scan before the first row.
 
         Args:
-            bucket: The bucket.
             log_offset: The end of the bucket's log as of the scan.
             rows_from: A function that yields the rows from a key on, ordered by key, in the `ENTRY_SCHEMA`.
             renew: A function that is called at each read, to renew the lease of the snapshot if it is time.
@@ -225,7 +223,6 @@ class SessionKvScan(ClosableScan):
         """Begin a scan before the first row.
 
         Args:
-            bucket: The bucket.
             session: The session, which the scan closes.
             present: A function that turns stored values into those of the table's present schema.
             release: A function that is called once, when the scan is closed.

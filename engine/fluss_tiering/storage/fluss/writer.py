@@ -59,7 +59,6 @@ class ClusterWriter:
     """Writes to the tables of a cluster. It allows concurrent calls.
 
     Args:
-        client: The client of the cluster.
         calls: The threads for writes to several buckets at once, which may wait for hard-pressed buckets.
         backpressure: The pauses of hard-pressed buckets.
     """

@@ -21,7 +21,6 @@ def read_keys(filesystem: fs.FileSystem, location: str, key: pa.Schema) -> Itera
 
     Args:
         filesystem: The file system of the lake.
-        location: The location of the file.
         key: The key columns with Iceberg's field ids. Names in the file may differ, since columns can be renamed.
 
     Raises:

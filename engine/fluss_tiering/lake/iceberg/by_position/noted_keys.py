@@ -35,9 +35,7 @@ class KeyNotingWriter:
 
     Args:
         place: Where the files are written.
-        key_names: The names of the key columns.
         store: Where the keys are noted.
-        table_uuid: The UUID of the Iceberg table.
     """
 
     def __init__(self, place: DeletePlace, key_names: Sequence[str], store: IndexStore, table_uuid: str) -> None:
@@ -89,7 +87,6 @@ def write_noted_deletes(
 
     Args:
         place: Where the delete files are written.
-        index: The index of the place.
         found: Takes the rows that are found.
         pieces: The keys of the pieces by ordinal.
         base: The id of the snapshot from which the round is planned.

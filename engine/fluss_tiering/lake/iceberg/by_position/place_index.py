@@ -82,7 +82,6 @@ class PlaceIndex:
 
     Args:
         store: Where the index is.
-        place: The place.
         live: The place's data files in the snapshot from which the round was planned.
         key: The key columns with Iceberg's field ids.
         open_lake: Opens the file system of the data files.

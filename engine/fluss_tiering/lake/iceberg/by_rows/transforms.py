@@ -82,9 +82,7 @@ def computable(table: TableInfo, name: str, fields: Sequence[PartitionTransform]
     """Return partition fields as executors compute them from the rows of a table.
 
     Args:
-        table: The table.
         name: The name of its lake table, for messages.
-        fields: The fields.
 
     Raises:
         FlussTieringError: LAKE_TABLE_MISMATCH if one of them cannot be computed.

@@ -26,7 +26,6 @@ def live_data_files(
     """Yield the data files of a snapshot.
 
     Args:
-        table: The table.
         snapshot_id: The id of the snapshot; None for a table without snapshots.
         keys: The values of the partition keys of each partition that is looked at; None for all of them.
         leading: How many fields of the partition spec have these values, from the first one on.

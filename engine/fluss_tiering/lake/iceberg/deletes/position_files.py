@@ -57,7 +57,6 @@ def write_position_deletes(
 
     Args:
         place: Where the files are written. All data files must be of its partitions.
-        deletes: The rows to delete.
         present: What is deleted of data files already, as `present_deletes` returns it. The new files then hold that,
             too, except for what is in large files, and replace the delete files that have it. If a data file of
             `deletes` shares a delete file with other live data files of the place, these must be here, too. None: what

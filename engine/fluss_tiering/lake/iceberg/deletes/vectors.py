@@ -34,7 +34,6 @@ def write_vectors(
 
     Args:
         place: Where the Puffin files are written. All data files must be of its partitions.
-        deletes: The rows to delete.
         present: What is deleted of each data file with deletes, as `present_deletes` returns it.
 
     Returns:

@@ -61,7 +61,6 @@ def read_rows(
 
     Args:
         filesystem: The file system of the lake.
-        file: The file.
         schema: The columns that are wanted, with Iceberg's field ids. A column that the file lacks is null.
         deleted: The positions of the deleted rows.
         lineage: What rows have in the columns of `LINEAGE` if the file says nothing; None if they are not wanted.

@@ -77,8 +77,6 @@ def rewrite_position_deletes(
     """Rewrite position delete files, and return how many there are fewer. Errors are those of the JVM.
 
     Args:
-        spark: The session.
-        table: The table.
         partitions: The partitions whose files are all rewritten, at least one; None for what Iceberg chooses.
     """
     with shuffles_of_its_size(spark):

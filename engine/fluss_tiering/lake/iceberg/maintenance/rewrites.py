@@ -128,8 +128,6 @@ def rewrite(
     """Rewrite the data files of some partitions in one commit by Spark. Errors are those of the JVM.
 
     Args:
-        spark: The session.
-        table: The table.
         partitions: The partitions, at least one, each once; None for all of them.
         options: The options of the rewrite, as Iceberg names them.
     """

@@ -18,7 +18,6 @@ class FileLocations:
     while a round may have files in a hundred thousand buckets.
 
     Args:
-        table: The table.
         spec_id: The id of the partition spec of the files. It need not be the table's default one.
         by_bucket: Whether its last field is the bucket.
         by_rows: Whether its fields follow from the rows. The driver does not know them, and the files of all partitions

@@ -106,9 +106,7 @@ def missing_snapshot(table: TableInfo, handle: JavaTable, known: int, *, on_main
     """Return the error of a lake table whose history lacks the snapshot that the storage knows.
 
     Args:
-        table: The table.
         handle: The lake table in the JVM.
-        known: The snapshot.
         on_main: Whether the history is that of main, or of the branch that rounds commit to.
     """
     if not on_main:

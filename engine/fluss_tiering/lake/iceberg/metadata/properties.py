@@ -49,7 +49,6 @@ def write_properties(table: str, properties: Mapping[str, str]) -> WriteProperti
 
     Args:
         table: The name of the table in Spark, for messages.
-        properties: The properties of the table.
 
     Raises:
         FlussTieringError: LAKE_TABLE_MISMATCH if a property has a value by which no file can be written or committed.
@@ -104,7 +103,6 @@ def refuse(table: str, key: str, value: str, expected: str, remedy: str | None =
     Args:
         table: The name of the table in Spark.
         key: The property.
-        value: Its value.
         expected: What was expected instead.
         remedy: How the property is removed; None for a statement of Spark.
 

@@ -23,7 +23,6 @@ class RenewedTable:
     base.
 
     Args:
-        table: The table.
         handle: The table in the JVM, as it was loaded first.
         reload: Loads it again, with credentials that the catalog vends then; None if nothing can be renewed.
     """

@@ -98,7 +98,6 @@ class FileMetricsCollector:
     """Collects the metrics of one file while its row groups are written.
 
     Args:
-        schema: The schema of the file.
         modes: What is wanted of each field; `truncate(16)` for a field that is not named.
         with_nan: The names of the columns that may have NaNs.
     """

@@ -84,8 +84,6 @@ def bloom_filters(table: str, schema: pa.Schema, properties: Mapping[str, str]) 
 
     Args:
         table: The name of the table in Spark, for messages.
-        schema: The schema of its data files.
-        properties: The properties of the table.
 
     Raises:
         FlussTieringError: LAKE_TABLE_MISMATCH if a property has a value by which no file can be written.

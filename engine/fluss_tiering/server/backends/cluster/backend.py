@@ -73,7 +73,6 @@ class ActiveClusterBackend:
         client: A client of the cluster for the event loop.
         storage: The tables of the cluster.
         managers: The managers. Their tables become Pending when the cluster says so.
-        threads: The threads of the server.
         check: Raises an error unless this server certainly leads.
 
     Attributes:

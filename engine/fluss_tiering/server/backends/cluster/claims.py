@@ -68,9 +68,6 @@ class ClusterClaims:
     service may take it.
 
     Args:
-        client: A client of the cluster.
-        threads: The threads of the server.
-        managers: The managers.
         discover: Registers the new tables of the cluster.
         heartbeat_s: The time between two heartbeats for a table, in seconds.
     """

@@ -51,8 +51,6 @@ async def open_fluss(settings: ServerSettings, threads: ServerThreads, stack: As
     The server waits for a cluster that cannot be reached, up to the time that the settings allow.
 
     Args:
-        settings: The settings of the server.
-        threads: The threads of the server.
         stack: Closes the data folder and the connections.
 
     Raises:

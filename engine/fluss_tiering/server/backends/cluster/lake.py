@@ -64,10 +64,7 @@ class ClusterLakeSnapshots:
     """A `LakeService` for the tables of a cluster. It is used on the event loop only.
 
     Args:
-        client: A client of the cluster.
-        threads: The threads of the server.
         storage: The tables of the cluster.
-        managers: The managers.
         check: Raises an error unless this server certainly leads.
     """
 

@@ -35,7 +35,6 @@ def adopt_data_dir(root: Path, store: StoreKind | None = None) -> Adoption:
     simply run again.
 
     Args:
-        root: The data folder.
         store: The kind of database that the folder is used with from now on, and which may be a new one; None to
             leave it at the one that it was used with.
 

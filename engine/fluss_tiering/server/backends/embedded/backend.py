@@ -86,9 +86,6 @@ class ActiveEmbeddedBackend:
     """An `ActiveBackend` whose leases and lake snapshots are known to this server alone.
 
     Args:
-        storage: The tables.
-        managers: The managers.
-        threads: The threads of the server.
         kv_snapshot_interval_ms: The time between two KV snapshots of a bucket, in ms.
     """
 

@@ -69,8 +69,6 @@ async def take_kv_snapshots(threads: ServerThreads, storage: TableStorage, manag
     """Take a KV snapshot of each bucket, and delete old snapshots that no lease pins.
 
     Args:
-        threads: The threads of the server.
-        storage: The tables.
         managers: The managers, which know the leases.
 
     Raises:
@@ -94,8 +92,6 @@ async def collect_kv_snapshots(threads: ServerThreads, storage: TableStorage, ma
     that cannot be deleted keeps no other, which would fill the disk.
 
     Args:
-        threads: The threads of the server.
-        storage: The tables.
         managers: The managers, which know the leases.
 
     Raises:

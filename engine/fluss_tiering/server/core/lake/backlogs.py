@@ -170,7 +170,6 @@ class Backlogs:
     those that are about the whole table. Tables of a cluster are counted again and again.
 
     Args:
-        clock: The clock of the server.
         newest: Returns the newest lake snapshot of a table; None if there is none. Any thread may call it.
     """
 
@@ -219,7 +218,6 @@ class Backlogs:
         """Count the records of a table that is followed. Writes may have been noted that the buckets do not have yet.
 
         Args:
-            table_id: The table.
             buckets: All of its buckets.
         """
         counter = self._counters.get(table_id)
@@ -254,7 +252,6 @@ class Backlogs:
         """Note that a table has another newest lake snapshot.
 
         Args:
-            table_id: The table.
             committed: The offset up to which each bucket is in the lake, also of partitions that were dropped since.
         """
         counter = self._counters.get(table_id)

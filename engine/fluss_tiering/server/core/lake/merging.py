@@ -66,7 +66,6 @@ def prepared_offsets(
     were dropped are left out: nothing of them is left to tier.
 
     Args:
-        table: The table.
         buckets: The buckets of the table as they are now.
         previous: The newest lake snapshot; None if there is none, or if its offsets are to be left out.
         log_end_offsets: The offset up to which each bucket will be in the lake.

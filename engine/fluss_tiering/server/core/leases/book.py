@@ -109,7 +109,6 @@ class LeaseBook:
     """The leases that are in the store, by id. A change does work for what it changes, not for the whole lease.
 
     Args:
-        leases: The stored leases.
         now: The present time, in milliseconds since the epoch. A lease that was acquired behind it counts as acquired
             now: a server whose clock was ahead stored it, and it would pin its snapshots until then.
 

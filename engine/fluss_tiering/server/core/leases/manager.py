@@ -176,7 +176,6 @@ class KvSnapshotLeaseManager:
         """Pin more snapshots of an acquire that had too many for one call.
 
         Args:
-            lease_id: The lease.
             attempt_token: The token of the attempt that the acquire began.
             snapshots: The snapshots to pin, by bucket.
 
@@ -260,7 +259,6 @@ class KvSnapshotLeaseManager:
         """Release some buckets of a lease that is being dropped and has too many for one call.
 
         Args:
-            lease_id: The lease.
             attempt_token: The token of the lease when the drop began. A newer attempt has pins of its own. Only a newer
                 attempt continues a lease that has expired.
             limit: The number of buckets to release.

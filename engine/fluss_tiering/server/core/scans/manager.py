@@ -46,7 +46,6 @@ class KvScannerManager:
         """Reserve a slot for a new scanner and return its id.
 
         Args:
-            bucket: The bucket.
             owner: The name of who opens the scanner.
 
         Raises:

@@ -134,7 +134,6 @@ class Database:
         """Return a PostgreSQL database. Connections that were lost are opened again.
 
         Args:
-            url: The URL of the database.
             connect_timeout_s: How long an attempt to connect may take, in seconds; 2 at least.
 
         Raises:

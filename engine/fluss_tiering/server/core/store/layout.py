@@ -28,7 +28,6 @@ def migrate(database: Database, enter: Callable[[sa.Connection], object]) -> Non
     """Make the tables of a new database, or migrate an older one to the present layout, in one transaction.
 
     Args:
-        database: The database.
         enter: Called first, with the transaction's connection. It raises if this server may not write.
 
     Raises:

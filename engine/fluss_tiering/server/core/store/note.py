@@ -107,8 +107,6 @@ def note_database(root: Path, kind: StoreKind, name: str, *, is_new: bool) -> No
     """Note which kind of database the data folder is used with, unless the open database cannot be the right one.
 
     Args:
-        root: The data folder.
-        kind: The kind of the database.
         name: The name of the database for messages.
         is_new: Whether the database has no state of any storage.
 

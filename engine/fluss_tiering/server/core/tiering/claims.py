@@ -121,7 +121,6 @@ def hand_out(
     """Claim the table that has been Pending for longest; return None if no table is Pending or due.
 
     Args:
-        tables: The tables.
         changes: The changes to which the claim is added.
         requester: Who asks for a table.
         now: The present time, in milliseconds since the epoch.
@@ -144,7 +143,6 @@ def end_overdue(tables: TieredTables, changes: TieringChanges, policy: TieringPo
     """Interrupt rounds that were silent for too long, and fail those that run for too long.
 
     Args:
-        tables: The tables.
         changes: The changes to which the ends of rounds are added.
         policy: How long a round may be silent, and how long it may run.
         now: The present time, in milliseconds since the epoch.

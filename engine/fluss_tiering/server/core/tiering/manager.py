@@ -124,7 +124,6 @@ class LakeTieringManager:
         """Make failed tables Pending at once, parked ones too.
 
         Args:
-            paths: The tables.
             include_scheduled: Whether Scheduled tables become Pending as well, before they are due.
 
         Returns:
@@ -240,7 +239,6 @@ class LakeTieringManager:
         The first reason stays: what cancels an attempt again, such as a callback of Airflow, does not know the cause.
 
         Args:
-            lease_id: The lease id.
             attempt_token: The token of the attempt; None for the newest one.
             reason: The reason, which is kept in one line.
             limit: The number of rounds to end. If there are as many, the caller repeats the call for the others.

@@ -52,7 +52,6 @@ class TableRegistration:
         are not known: it counts as tiered, with the default freshness, until `register` tells them.
 
         Args:
-            tables: The tables of the storage.
             unusable: The paths of tables that the storage has, but that cannot be used.
             now: The present time, in milliseconds since the epoch.
         """

@@ -178,7 +178,6 @@ def without_future(status: TieringStatus, longest_rest_ms: int, now: int) -> Tie
     A server whose clock was ahead may have stored them. The table would wait until then.
 
     Args:
-        status: The stored status.
         longest_rest_ms: The longest time that a failed table waits, in milliseconds.
         now: The present time, in milliseconds since the epoch.
     """
@@ -247,8 +246,6 @@ def begin(table: TieredTable, owner: RoundOwner, now: int, waiting_since: int | 
     """Begin the round of the table's epoch: Pending -> Tiering.
 
     Args:
-        table: The table.
-        owner: The owner of the round.
         now: The present time, in milliseconds since the epoch.
         waiting_since: When the oldest record was written that is not in the lake; None if that is not known.
     """

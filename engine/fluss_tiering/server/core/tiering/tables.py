@@ -78,7 +78,6 @@ class TieredTables:
     """The tables that are tiered. Only the control thread changes them.
 
     Args:
-        backlogs: The backlogs of the tables.
         totals: What maintenance has done for each table.
 
     Attributes:

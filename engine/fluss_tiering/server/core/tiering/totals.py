@@ -131,7 +131,6 @@ class DroppedTables:
         """Begin to count the time since a table was dropped.
 
         Args:
-            table_id: The id of the table.
             now: The time of the drop, in milliseconds since the epoch.
         """
         self._times[table_id] = now

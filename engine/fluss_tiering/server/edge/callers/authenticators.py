@@ -46,7 +46,6 @@ def authenticators_of(settings: ServerSettings, issuer_keys: IssuerKeys | None) 
     """Return what knows the credentials of callers.
 
     Args:
-        settings: The settings of the server.
         issuer_keys: The keys of the issuer that the settings name; None if they name none.
 
     Raises:

@@ -59,8 +59,6 @@ class ExecutorTokens:
         """Return a token with which a query's executors read a table, as long as who makes the query may read it.
 
         Args:
-            table_id: The id of the table.
-            path: The path of the table.
             asked_by: Who makes the query.
         """
         names = [each for each in asked_by.known_by if self._may_read(path, [each])]

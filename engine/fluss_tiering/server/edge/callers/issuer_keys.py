@@ -30,7 +30,6 @@ class IssuerKeys:
     Keys stay while the issuer cannot be reached, and go once it does not publish them any more.
 
     Args:
-        issuer: The issuer.
         pause_s: The shortest time between two readings, in seconds. Whoever sends tokens can cause readings.
 
     Attributes:

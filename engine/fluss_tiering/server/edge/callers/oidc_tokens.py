@@ -49,7 +49,6 @@ class OidcTokens:
 
     Args:
         issuer: The issuer, and what it has to say.
-        keys: Its keys.
         access: The roles of identities and groups.
         now: The present time in seconds since 1970.
     """

@@ -22,7 +22,6 @@ class StaticTokens:
     """Knows the tokens in a file. A token that is revoked is refused after a second at the latest.
 
     Args:
-        file: The file.
         now: The present time.
         monotonic: A clock in seconds that never goes back.
 

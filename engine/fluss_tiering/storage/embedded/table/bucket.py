@@ -56,7 +56,6 @@ class LogBucket:
 
         Args:
             kind: The kind of the change.
-            records: The rows.
             commit_timestamp: The commit time, in milliseconds since the epoch.
             opens_new: Whether to open RocksDB for the first rows of a bucket. It takes 10 ms or more, and there are no
                 old rows to look up. Without it, the rows are applied from the log when RocksDB is opened.

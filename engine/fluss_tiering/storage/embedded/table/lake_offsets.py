@@ -45,7 +45,6 @@ def write_offsets_file(
 
     Args:
         folder: The table's folder.
-        info: The table.
         log_end_offsets: Bucket -> offset up to which, exclusive, the log is in the lake. A bucket without rows in the
             lake has -1 or is left out.
         tails: The ends of the logs, against which the file is checked later.

@@ -49,7 +49,6 @@ class KvChanges:
     """The last change of each key. It needs bounded memory: what is more goes to a temporary folder.
 
     Args:
-        table: The table.
         batches: The batches of the log of one bucket, in the order of the log.
 
     Raises:

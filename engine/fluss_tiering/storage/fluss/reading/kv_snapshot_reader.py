@@ -42,9 +42,7 @@ class KvSnapshotReader:
     """Reads one KV snapshot of a cluster.
 
     Args:
-        client: The client of the cluster.
         files: The files of the cluster's remote folder.
-        path: The path of the table.
         snapshot: The snapshot of one of the table's buckets.
     """
 

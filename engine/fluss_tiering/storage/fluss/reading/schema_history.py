@@ -25,7 +25,6 @@ class SchemaHistory:
     """The schemas of one table.
 
     Args:
-        client: The client of the cluster.
         table: The table as it is now.
         columns: The names of the wanted columns, in their order; None for all.
 

@@ -67,7 +67,6 @@ class FlussClient(Closing):
         """Send a call and return its result.
 
         Args:
-            call: The call.
             within: The seconds that the call may take in all, instead of the client's timeout.
 
         Raises:

@@ -34,8 +34,6 @@ def metadata(
     """Ask for the servers, and for the leaders of the buckets of these tables and of these partitions of theirs.
 
     Args:
-        tables: The tables.
-        partition_ids: The partitions.
         asked: Who is asked. The coordinator elects the leaders, and tablet servers learn of them later.
 
     Raises:

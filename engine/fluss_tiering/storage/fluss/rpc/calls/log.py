@@ -102,7 +102,6 @@ def fetch_log(
 
     Args:
         path: The path of the bucket's table.
-        bucket: The bucket.
         offset: The offset that the first batch shall hold.
         max_bytes: The size of all batches together; a first batch that is larger is sent whole nevertheless.
         projection: The indexes of the wanted columns, ascending; None for all. The batches then hold these columns

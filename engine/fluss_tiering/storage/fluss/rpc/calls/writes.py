@@ -67,9 +67,6 @@ def put_kv(
     """Upsert and delete the rows of a KV batch (`kv_batch`) in a bucket of a primary-key table.
 
     Args:
-        path: The path of the table.
-        bucket: The bucket.
-        records: The batch.
         target_columns: The indexes of the columns of a partial update, with those of the key; none for all columns.
         placed_among: As in `produce_log`.
 
