@@ -346,3 +346,13 @@ def test_a_file_that_is_missing_or_damaged_is_named(
     assert f"{kind} file {'damaged' if damaged else 'missing'}: file:{file}" in raised.value.message
     assert "restore it from a backup" in raised.value.message
     assert verify(tiering, table).equal
+
+
+def test_a_clean_table_whose_number_of_buckets_was_changed_is_refused_by_name(tiering: Tiering):
+    properties = {"table.datalake.enabled": "true", "table.datalake.layout": "clean"}
+    table = tiering.table(num_buckets=2, properties=properties)
+    tiering.write(table, named([1], "a"))
+    tiering.tier(table)
+    with pytest.raises(FlussTieringError, match=r"the number of buckets of table .* was changed") as refused:
+        verify(tiering, replace(table, bucket_count_epoch=1))
+    assert refused.value.code is ErrorCode.INVALID_REQUEST

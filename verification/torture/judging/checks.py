@@ -136,7 +136,7 @@ def _compare_rows(judge: str, lake: Readable, rows: Sequence[Sequence[Value]], t
         else:
             tally.left_out[f"column: {limit}"] += 1
     columns = [lake.columns[place] for place in compared]
-    names = [column.name for column in columns] or ["__offset"]
+    names = [column.name for column in columns or lake.columns[:1]]
     table = lake.spark_read(names) if judge == judges.SPARK else lake.judges.read(judge, lake.metadata, names)
     tally.comparisons[f"{judge} rows"] += table.num_rows
     if not columns:

@@ -6,11 +6,14 @@ import multiprocessing
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlparse
 
 import pyarrow as pa
 
 import judges
+from fluss_tiering.model.table import OFFSET_COLUMN
 
 _ANSWER_S: Final = 300.0
 _LASTING: Final = ("INTERNAL Error", "FATAL Error")
@@ -103,12 +106,14 @@ def _counts(
 ) -> list[int | str]:
     asked, seconds = what
     counts: list[int | str] = []
+    has_offsets = f'"{OFFSET_COLUMN}"' in Path(urlparse(metadata).path).read_text()
     began = time.monotonic()
     for predicate, push_down in asked:
         if seconds is not None and time.monotonic() - began > seconds:
             break
         try:
-            counts.append(judges.read(judge, metadata, predicate, columns=["__offset"], push_down=push_down).num_rows)
+            columns = [OFFSET_COLUMN if has_offsets else predicate.path[0]]
+            counts.append(judges.read(judge, metadata, predicate, columns=columns, push_down=push_down).num_rows)
         except Exception as error:  # noqa: BLE001 - each judge has errors of its own
             counts.append(_text(error))
     return counts

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Final
 
+from fluss_tiering.model.data_type import NESTED, DataType
+from fluss_tiering.model.partition_by import PartitionTransform
 from torture.driver.row_groups import ROW_GROUP_ROWS
 from torture.plan import PlannedTable
 
@@ -37,6 +40,12 @@ _METRICS: Final = (
     "truncate(2)",
     "",
 )
+_TRANSFORMS: Final = (
+    ("identity", None),
+    ("bucket", 3),
+    ("truncate", 2),
+)
+"""None of time: DuckDB and ClickHouse then miss rows from before 1970, whoever has written them."""
 _FRESH: Final = "1s"
 _ENABLED: Final = "table.datalake.enabled"
 DELETE_FILES: Final = "table.datalake.delete-files"
@@ -85,7 +94,8 @@ def make_table(chance: random.Random, name: str, *, storage: str = "embedded") -
         bucket_key,
         partition_keys,
         num_buckets=chance.choice((1, 1, 1, 2, 3, 16)),
-        properties=_properties(chance, [each[0] for each in columns]) | _deletes(columns, keyed=bool(primary_key)),
+        properties=_properties(chance, [each[0] for each in columns])
+        | _of_lake(columns, partition_keys, keyed=bool(primary_key)),
         long=chance.random() < 0.5,
         partitions=random.Random(f"partitions/{columns}").choice(_PARTITIONS),
     )
@@ -114,13 +124,38 @@ def _properties(chance: random.Random, names: list[str]) -> dict[str, str]:
     return properties
 
 
-def _deletes(columns: list[list[str]], *, keyed: bool) -> dict[str, str]:
-    """Return how rows are deleted in the lake. It takes no chance of the plan's, whose seeds are known."""
+def _of_lake(columns: list[list[str]], partition_keys: list[str], *, keyed: bool) -> dict[str, str]:
+    """Return how the lake table looks, and how rows are deleted there.
+
+    It takes no chance of the plan's, whose seeds are known.
+    """
+    chance = random.Random(f"layout/{columns}")
+    layout = _layout(chance, columns, partition_keys) if chance.random() < 0.35 else {}
     chance = random.Random(f"deletes/{columns}")
     if not keyed or chance.random() < 0.4:
-        return {}
+        return layout
     version = {"iceberg.format-version": "3"} if chance.random() < 0.3 else {}
-    return {DELETE_FILES: chance.choice(("position", "position", "position", "equality"))} | version
+    deletes = chance.choice(("position", "position", "position", "equality"))
+    return layout | {DELETE_FILES: "position" if layout else deletes} | version
+
+
+def _layout(chance: random.Random, columns: list[list[str]], partition_keys: list[str]) -> dict[str, str]:
+    """Return a clean layout with transforms of rows and a sort order."""
+    plain = [(name, text.removesuffix(" NOT NULL")) for name, text in columns if re.fullmatch(r"\w+", name)]
+    transforms = []
+    for name, kind in chance.sample(plain, min(len(plain), chance.choice((1, 1, 2, 3)))):
+        possible = [each for each in _TRANSFORMS if PartitionTransform("", *each).takes(DataType.parse(kind))]
+        if possible and name not in partition_keys:
+            transforms.append(PartitionTransform(name, *chance.choice(possible)))
+    taken = {each[0].lower() for each in columns}
+    transforms = [each for each in transforms if each.name == "identity" or each.field_name.lower() not in taken]
+    found = {"table.datalake.layout": "clean"}
+    if transforms:
+        found["table.datalake.partition-by"] = ", ".join(each.in_sql(each.column) for each in transforms)
+    sortable = [name for name, kind in plain if DataType.parse(kind).root not in NESTED]
+    if sortable and chance.random() < 0.5:
+        found["table.datalake.sort-by"] = ", ".join(chance.sample(sortable, min(len(sortable), 2)))
+    return found
 
 
 def _type(chance: random.Random, depth: int) -> str:

@@ -23,10 +23,21 @@ ROW_COLUMN: Final = "__row"
 
 
 def with_buckets(table: TableInfo, rows: DataFrame) -> DataFrame:
-    """Return rows of the lake with the number of their bucket; 0 for all rows of a table without a bucket key."""
+    """Return rows of the lake with the number of their bucket; 0 for all rows of a table without a bucket key.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the number of buckets was changed, so that it says nothing of older rows.
+    """
     keys = table.descriptor.bucket_keys
     if not keys:
         return rows.withColumn(BUCKET_COLUMN, sf.lit(0))
+    if table.bucket_count_epoch > 0:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"the number of buckets of table {table.path} was changed (bucket count epoch {table.bucket_count_epoch}), "
+            "and the rows of its lake table do not say in which bucket they are: expected a table that was never "
+            "changed so; compare the rows with a reader of your own",
+        )
     # Fluss places rows by the same hash.
     catalog = quoted(catalog_name(table.lake_catalog_properties))
     number = f"{catalog}.system.bucket({table.descriptor.num_buckets}, {quoted(keys[0])})"
