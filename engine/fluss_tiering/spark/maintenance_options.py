@@ -23,7 +23,6 @@ DEFAULT_MAX_BYTES: Final = "10gb"
 DEFAULT_CORES: Final = 1
 DEFAULT_MANY_DELETE_FILES: Final = 5
 """Each round of a primary-key table adds delete files. To rewrite its files after each round would cost too much."""
-_SERVER: Final = about("--server", "The tiering server.", metavar="[ID@]HOST:PORT")
 _MIN_INPUT_FILES: Final = about(
     "--min-input-files",
     "The smallest number of small files in a bucket that is worth rewriting.",
@@ -39,25 +38,17 @@ _DELETE_FILES: Final = about(
 
 
 @dataclass(frozen=True, slots=True)
-class CompactOptions:
-    """Which lake tables to compact, and which of their files.
+class _Options:
+    """A command and its tables.
 
     Attributes:
         tables: The tables, each once. There is at least one.
     """
 
-    command: ClassVar[str] = "compact"
+    command: ClassVar[str]
 
-    server: str = field(metadata=_SERVER)
+    server: str = field(metadata=about("--server", "The tiering server.", metavar="[ID@]HOST:PORT"))
     tables: tuple[TablePath, ...]
-    min_input_files: int = field(
-        default=DEFAULT_MIN_INPUT_FILES,
-        metadata=_MIN_INPUT_FILES,
-    )
-    delete_files: int = field(
-        default=DEFAULT_DELETE_FILES,
-        metadata=_DELETE_FILES,
-    )
 
     def __post_init__(self) -> None:
         """Refuse wrong values with INVALID_REQUEST."""
@@ -65,17 +56,21 @@ class CompactOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpireOptions:
-    """Which lake tables lose old snapshots, and which of them.
+class CompactOptions(_Options):
+    """Which lake tables to compact, and which of their files."""
 
-    Attributes:
-        tables: The tables, each once. There is at least one.
-    """
+    command = "compact"
 
-    command: ClassVar[str] = "expire"
+    min_input_files: int = field(default=DEFAULT_MIN_INPUT_FILES, metadata=_MIN_INPUT_FILES)
+    delete_files: int = field(default=DEFAULT_DELETE_FILES, metadata=_DELETE_FILES)
 
-    server: str = field(metadata=_SERVER)
-    tables: tuple[TablePath, ...]
+
+@dataclass(frozen=True, slots=True)
+class ExpireOptions(_Options):
+    """Which lake tables lose old snapshots, and which of them."""
+
+    command = "expire"
+
     older_than: str | None = field(
         default=None,
         metadata=about(
@@ -97,10 +92,6 @@ class ExpireOptions:
         ),
     )
 
-    def __post_init__(self) -> None:
-        """Refuse wrong values with INVALID_REQUEST."""
-        check_options(self)
-
     @property
     def age(self) -> timedelta | None:
         """The minimum age of a snapshot; None for what the properties of the lake table say."""
@@ -108,17 +99,11 @@ class ExpireOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyOptions:
-    """Which lake tables to compare with their tables.
+class VerifyOptions(_Options):
+    """Which lake tables to compare with their tables."""
 
-    Attributes:
-        tables: The tables, each once. There is at least one.
-    """
+    command = "verify"
 
-    command: ClassVar[str] = "verify"
-
-    server: str = field(metadata=_SERVER)
-    tables: tuple[TablePath, ...]
     limit: int = field(
         default=DEFAULT_LIMIT,
         metadata=about(
@@ -126,23 +111,17 @@ class VerifyOptions:
         ),
     )
 
-    def __post_init__(self) -> None:
-        """Refuse wrong values with INVALID_REQUEST."""
-        check_options(self)
-
 
 @dataclass(frozen=True, slots=True)
-class MaintainOptions:
+class MaintainOptions(_Options):
     """Which lake tables to maintain, and how much of it is done at once.
 
     Attributes:
         tables: The tables, each once. Without tables, these are the ones whose options ask for maintenance.
     """
 
-    command: ClassVar[str] = "maintain"
+    command = "maintain"
 
-    server: str = field(metadata=_SERVER)
-    tables: tuple[TablePath, ...]
     all_tables: bool = field(
         default=False,
         metadata=about("--all", "Maintain all tables that are tiered, whatever their options say."),
@@ -166,14 +145,8 @@ class MaintainOptions:
             "--cores", "About how many tasks rewrite data files at the same time.", least=1, most=MOST_COUNT
         ),
     )
-    min_input_files: int = field(
-        default=DEFAULT_MIN_INPUT_FILES,
-        metadata=_MIN_INPUT_FILES,
-    )
-    delete_files: int = field(
-        default=DEFAULT_MANY_DELETE_FILES,
-        metadata=_DELETE_FILES,
-    )
+    min_input_files: int = field(default=DEFAULT_MIN_INPUT_FILES, metadata=_MIN_INPUT_FILES)
+    delete_files: int = field(default=DEFAULT_MANY_DELETE_FILES, metadata=_DELETE_FILES)
 
     def __post_init__(self) -> None:
         """Refuse wrong values, and --all beside names, with INVALID_REQUEST."""
@@ -187,17 +160,11 @@ class MaintainOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishOptions:
-    """Of which lake tables the main branch moves forward, and to which snapshot.
+class PublishOptions(_Options):
+    """Of which lake tables the main branch moves forward, and to which snapshot."""
 
-    Attributes:
-        tables: The tables, each once. There is at least one.
-    """
+    command = "publish"
 
-    command: ClassVar[str] = "publish"
-
-    server: str = field(metadata=_SERVER)
-    tables: tuple[TablePath, ...]
     snapshot: int | None = field(
         default=None,
         metadata=about(
