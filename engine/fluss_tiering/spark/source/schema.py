@@ -1,12 +1,14 @@
-"""Fluss columns in Spark's types."""
+"""Fluss columns and rows in Spark's types."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import types
 
+from fluss_tiering.formats.micros import as_type, micros_type
 from fluss_tiering.formats.schema import named_columns
 from fluss_tiering.model.data_type import Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -124,3 +126,10 @@ def table_list(tables: Iterable[TablePath]) -> types.StructType:
     for path in tables:
         databases.setdefault(path.database, []).append(types.StructField(path.table, types.NullType()))
     return types.StructType([types.StructField(name, types.StructType(fields)) for name, fields in databases.items()])
+
+
+def spark_rows(rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
+    """Return these columns of the rows in the Arrow types that Spark expects of them."""
+    schema = pa.schema([(column.name, micros_type(column.data_type)) for column in columns])
+    arrays = [as_type(rows.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

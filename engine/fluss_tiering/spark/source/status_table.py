@@ -14,8 +14,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.tiering import TieringStatus
 from fluss_tiering.spark.source.options import SourceOptions, plain_errors
-from fluss_tiering.spark.source.rows import spark_rows
-from fluss_tiering.spark.source.schema import STATUS_COLUMNS, STATUS_TABLE, chosen_columns
+from fluss_tiering.spark.source.schema import STATUS_COLUMNS, STATUS_TABLE, chosen_columns, spark_rows
 
 _SCHEMA: Final = arrow_schema(STATUS_COLUMNS)
 

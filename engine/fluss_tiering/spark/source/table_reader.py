@@ -14,8 +14,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import BucketInfo, TableBucket, TablePath
 from fluss_tiering.spark.source.options import SourceOptions, plain_errors
-from fluss_tiering.spark.source.rows import spark_rows
-from fluss_tiering.spark.source.schema import chosen_columns
+from fluss_tiering.spark.source.schema import chosen_columns, spark_rows
 from fluss_tiering.storage.open import cluster_access, open_bucket_scans, open_split_reader
 
 
