@@ -89,7 +89,6 @@ class LakeFile:
     Attributes:
         content: What the file holds.
         bucket: The bucket of the rows. Together with the partition values it is the lake's partition.
-        location: The location of the file.
         size_bytes: The size of the file.
         metrics: Counts, sizes and bounds, by which readers skip the file.
         partition_values: The value of each partition key of the table.
@@ -144,7 +143,6 @@ class NotedPlace:
     """A place with pieces whose keys were noted, and whose deletes are to be written.
 
     Attributes:
-        bucket: The bucket.
         location: The beginning of the locations of the delete files.
         partition_values: The value of each partition key of the table.
         live: The data files that the base has of the place.
@@ -166,7 +164,6 @@ class RebasedPlace:
     """A place whose deletes by position are written anew, for a newer base with the same rows.
 
     Attributes:
-        bucket: The bucket.
         location: The beginning of the locations of the new delete files.
         partition_values: The value of each partition key of the table.
         live: The data files that the newer base has of the place.
@@ -202,7 +199,6 @@ class LakeCommit:
     """The description of one of our commits, in the summary of the lake snapshot.
 
     Attributes:
-        table_id: The id of the Fluss table.
         tiering_epoch: The tiering epoch of the round.
         commit_id: The UUID of this attempt to commit. Whoever resolves an unknown outcome looks for it.
         offsets_path: The path of the storage's file with the same offsets (`fluss-offsets`).

@@ -63,7 +63,6 @@ class Field:
     """A field of a nested type.
 
     Attributes:
-        name: The name of the field.
         data_type: The type of its values.
         comment: A comment for people; None if there is none.
     """

@@ -77,7 +77,6 @@ class MaintenanceReport:
     """What one maintenance of a lake table has done.
 
     Attributes:
-        table_id: The id of the table.
         saved_files: How many data files and delete files the newest lake snapshot has fewer because of it.
         rewritten_bytes: The size of the data files that were rewritten, in bytes.
         expired_snapshots: How many lake snapshots were removed.

@@ -35,7 +35,6 @@ class PartitionTransform:
     """A partition field whose value follows from a column of the row.
 
     Attributes:
-        column: The column.
         name: The transform: identity, year, month, day, hour, bucket or truncate.
         number: The number of buckets, or the width; None for the other transforms.
     """

@@ -13,7 +13,6 @@ class SubmitRequest:
     Attributes:
         main_file: The address of the Python file.
         py_files: The addresses of the archives that it imports.
-        args: Its arguments.
         conf: The settings of Spark, without packages.
         packages: The Maven packages that Spark loads.
         env: The variables of the driver's environment.

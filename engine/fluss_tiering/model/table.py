@@ -45,7 +45,6 @@ class TablePath:
     """The path of a table, written `database.table`.
 
     Attributes:
-        database: The name of the database.
         table: The name of the table in it.
     """
 
@@ -103,7 +102,6 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: The name of the column.
         data_type: The type of its values.
         comment: A comment for people; None if there is none.
     """
@@ -210,7 +208,6 @@ class KvSnapshot:
     """A KV snapshot: the rows of one bucket of a primary-key table at one point in time.
 
     Attributes:
-        bucket: The bucket.
         snapshot_id: The id of the snapshot within its bucket.
         log_offset: The offset up to which the bucket's log is in the snapshot (exclusive).
         row_count: The number of rows.
@@ -233,7 +230,6 @@ class BucketInfo:
     """What can be read of a bucket.
 
     Attributes:
-        bucket: The bucket.
         log_start_offset: The offset of the first record in the log.
         log_end_offset: The offset after the last record in the log.
         log_size_bytes: The size of the log in bytes.

@@ -17,7 +17,6 @@ class TableOption:
     """An option in a table's properties.
 
     Attributes:
-        key: The key of the option.
         type: The type of its value, in Fluss's words.
         default: The value if the option is not set.
         meaning: What the option does, for the documentation.

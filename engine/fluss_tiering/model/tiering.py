@@ -41,7 +41,6 @@ class KvSnapshotLease:
     """A lease and the KV snapshots that it pins. Times are in milliseconds since the epoch.
 
     Attributes:
-        lease_id: The id of the lease.
         acquired_time: When the lease was first acquired.
         expiration_time: When the lease expires unless it is renewed.
         attempt_token: The token of the newest attempt under this id.
@@ -60,7 +59,6 @@ class AcquiredLease:
     """The answer to an acquire.
 
     Attributes:
-        lease_id: The id of the lease.
         attempt_token: The token of the attempt that begins with this acquire.
         expiration_time: When the lease expires, in milliseconds since the epoch; 0 if nothing was pinned.
         unavailable_snapshots: The requested snapshots that do not exist: bucket -> snapshot id.
@@ -256,12 +254,9 @@ class RoundOrigin:
     """Where a round was started: the task in Airflow, and the Spark application. A text is empty if it is not known.
 
     Attributes:
-        dag_id: The id of the DAG.
         run_id: The id of the DAG run.
-        task_id: The id of the task.
         map_index: The map index of the task; None if it is not mapped.
         try_number: The number of the task's try, from 1; 0 if it is not known.
-        spark_application_id: The id of the Spark application.
         spark_ui_url: The address of Spark's user interface. Most of them answer only as long as the application runs.
     """
 

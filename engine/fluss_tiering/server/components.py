@@ -36,7 +36,6 @@ class ServerComponents:
     """The components behind the services of an active server.
 
     Attributes:
-        threads: The threads of the server.
         storage: The tables. It is called in the threads of the storage only.
         managers: The managers. They are called in the control thread only.
         catalog: The properties of the lake catalogs that tables are tiered into.

@@ -78,7 +78,6 @@ class Option:
     """An option, as commands need it.
 
     Attributes:
-        name: The name of the field.
         type: The type of its value: bool, int, float or str.
         default: The value of an option that is not given; `dataclasses.MISSING` for one that must be given.
         about: What a command line says of it.

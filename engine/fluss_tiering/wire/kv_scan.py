@@ -31,7 +31,6 @@ class ContinueScan:
     """A call for a scanner's next batch, or for its last batch again.
 
     Attributes:
-        scanner_id: The id of the scanner.
         call_seq_id: The number of the call: one more than in the last call, or the same for the last batch again.
         batch_size_bytes: The size of the rows that the answer may have, in bytes.
     """
@@ -43,11 +42,7 @@ class ContinueScan:
 
 @dataclass(frozen=True, slots=True)
 class CloseScan:
-    """A call that closes a scanner.
-
-    Attributes:
-        scanner_id: The id of the scanner.
-    """
+    """A call that closes a scanner."""
 
     scanner_id: bytes
 

@@ -55,7 +55,6 @@ class Orphan:
     """A file that no snapshot refers to.
 
     Attributes:
-        location: The location of the file.
         kept: The reason why it must be kept; None if it may be deleted.
     """
 

@@ -69,7 +69,6 @@ class ParquetFileWriter:
         shared_folder: A folder that an executor must see, since the driver sees it; None for another store.
         sorted_by: The columns by which the rows of data files are sorted, each buffer of rows on its own. None of
             them: rows stay in the order in which they come.
-        bloom_filters: The bloom filters of data files.
     """
 
     schema: pa.Schema

@@ -260,7 +260,6 @@ class SortedEntries:
     """Some entries of a run, in the order of the upper halves of their hashes.
 
     Attributes:
-        hashes: The hashes.
         files: The numbers of the data files.
         positions: The positions in them, counted from 0.
     """

@@ -76,7 +76,6 @@ class StoredState:
     """A state in the store.
 
     Attributes:
-        snapshot_id: The id of the lake snapshot.
         modified: When it was written; None if the store does not say.
     """
 
@@ -219,7 +218,6 @@ class QuietIndex:
     """The indexes of a partition, in which nobody has written a file lately.
 
     Attributes:
-        table_uuid: The UUID of the Iceberg table.
         partition_values: The values of the partition keys; None if no state says them.
         buckets: The numbers of its buckets.
         names: The names of all files.

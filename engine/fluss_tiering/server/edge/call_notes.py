@@ -28,7 +28,6 @@ class CallNotes:
         peer: The address that the call came from, as gRPC names it.
 
     Attributes:
-        method: The name of the method.
         request_id: The id of the call, with which users and logs name it.
         peer: The address that the call came from.
         identity: Who makes the call; None as long as that is not known.

@@ -34,7 +34,6 @@ class TableReading:
 
     Attributes:
         table: The table and its status.
-        totals: The totals of its rounds.
         pending_records: The number of log records that are not in the lake.
         tier_lag_ms: How long the oldest of these records has waited, in milliseconds; 0 if there is none.
         pending_time_ms: How long the table has been Pending, in milliseconds; 0 if it is not.

@@ -19,7 +19,6 @@ class TableFiles:
     """The result of a clean-up of a table's files.
 
     Attributes:
-        path: The table.
         orphans: The files that no snapshot refers to.
         deleted: The locations of the orphans that were deleted.
         not_deleted: The locations of the orphans that could not be deleted.

@@ -73,7 +73,6 @@ class TableAudit:
     """A lake table compared with its source.
 
     Attributes:
-        path: The table.
         lake_snapshot_id: The lake snapshot that was read; None while nothing has been tiered.
         buckets: The comparison of each bucket.
         differences: Keys that differ, in the order of bucket and key, as many as were asked for.

@@ -34,7 +34,6 @@ class SourceRows:
     A row of a primary-key table is the last change of its key in its piece. Spark finds the last one of all pieces.
 
     Attributes:
-        table: The table.
         storage: The description of the storage that holds the table.
         target: The server's address, for a reader that cannot open the storage's files.
         pieces: The pieces to read; tasks receive their numbers.

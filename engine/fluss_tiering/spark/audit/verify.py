@@ -61,9 +61,7 @@ class _Scope:
     """What is compared of a table.
 
     Attributes:
-        table: The table.
         is_clean: Whether the lake table has the clean layout.
-        snapshot_id: The snapshot of the lake table.
         offsets: The offsets up to which it has the logs.
         held: The buckets of which it has something.
         begin: The snapshot after which the logs are compared, if their beginning is gone.

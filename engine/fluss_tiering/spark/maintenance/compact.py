@@ -60,7 +60,6 @@ class Compaction:
     """The result of a compaction of a lake table.
 
     Attributes:
-        path: The table.
         seconds: How long the compaction took, in seconds.
         before: The table's files at the beginning; None if they could not be read.
         after: The table's files at the end, including those that rounds added in the meantime.

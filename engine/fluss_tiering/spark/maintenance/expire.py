@@ -33,7 +33,6 @@ class Expiry:
     """The result of an expiry of a lake table's snapshots.
 
     Attributes:
-        path: The table.
         seconds: How long the expiry took, in seconds.
         expired: How many snapshots were removed.
         kept: How many snapshots are left.

@@ -52,7 +52,6 @@ class Maintenance:
     """The result of maintenance of a lake table.
 
     Attributes:
-        path: The table.
         seconds: How long it took, in seconds.
         plan: What was planned; None if nothing was tiered yet, or if the table could not be read.
         after: The files of the table at the end; None as above, or if neither data files nor manifests were rewritten.

@@ -83,7 +83,6 @@ class Batch:
     """Partitions whose files are rewritten in one commit.
 
     Attributes:
-        partitions: The partitions.
         groups: The groups of files in them that are replaced.
         part: What is rewritten of the partition at most; None for all that the planner finds in the partitions.
     """

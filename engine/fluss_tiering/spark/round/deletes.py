@@ -44,7 +44,6 @@ class DeleteJob:
     """The work of the second stage, or the deletes of places that are written anew for a newer base.
 
     Attributes:
-        table: The table.
         writer: Writes lake files.
         work: The places whose deletes are written; tasks receive their numbers.
         tasks: How many Spark tasks share the work.

@@ -28,7 +28,6 @@ class Lease:
     """The lease under which an application works.
 
     Attributes:
-        lease_id: The id of the lease.
         attempt_token: The token of the attempt that acquired the lease. A release with an older token does nothing.
         duration_ms: How long the lease lasts after each renewal, in milliseconds.
         served: Whether the server offers leases. If it does not, rounds read snapshots that nothing pins.

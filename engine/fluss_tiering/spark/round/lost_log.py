@@ -19,7 +19,6 @@ class LostLog:
     """A part of a bucket's log that was deleted before it was tiered.
 
     Attributes:
-        info: The bucket.
         start_offset: The first offset that is not in the lake.
     """
 

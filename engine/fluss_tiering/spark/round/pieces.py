@@ -39,7 +39,6 @@ class PieceWork:
     """A piece, and the location where its files are written.
 
     Attributes:
-        piece: The piece.
         location: The beginning of the locations.
         live: The data files that the lake has of the piece's place, if the piece deletes rows by position; None if it
             deletes by key, or notes its keys.

@@ -39,7 +39,6 @@ class SnapshotPiece:
     """A key range [from_key, to_key) of a KV snapshot.
 
     Attributes:
-        snapshot: The snapshot.
         from_key: The first key of the range; None for the first key of the snapshot.
         to_key: The end of the range, which is not part of it; None for the end of the snapshot.
         size_bytes: The approximate size, by which pieces are spread over tasks and waves.
@@ -70,7 +69,6 @@ class LogPiece:
     """A range [start_offset, end_offset) of a bucket's log.
 
     Attributes:
-        bucket: The bucket.
         start_offset: The first offset of the range.
         end_offset: The end of the range, which is not part of it.
         ordinal: The position of the piece among those of its bucket (see the module).

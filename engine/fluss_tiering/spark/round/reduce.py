@@ -102,9 +102,6 @@ class Reducer:
     Args:
         table: The table of the changes.
         buffer_bytes: How many bytes of changes are held in memory.
-
-    Attributes:
-        table: The table.
     """
 
     def __init__(self, table: TableInfo, buffer_bytes: int = DEFAULT_BUFFER_BYTES) -> None:

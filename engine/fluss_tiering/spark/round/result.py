@@ -73,7 +73,6 @@ class TableResult:
     """The outcome of a table in an application.
 
     Attributes:
-        path: The table.
         state: The state of the table after the round.
         seconds: The elapsed seconds since the claim was requested.
         epoch: The tiering epoch of the round; None if the table could not be claimed.

@@ -57,7 +57,6 @@ class RoundServices:
     """What all rounds of an application share.
 
     Attributes:
-        client: The client for the tiering server.
         spark: The session that runs the stages.
         catalog: The lake's catalog.
         storage: The description of the storage that executors read from.

@@ -32,7 +32,6 @@ class PositionFileWriter(PartitionedFileWriter):
     """Opens piece writers that delete rows by position. It is a `LakeFileWriter`.
 
     Attributes:
-        table_uuid: The UUID of the Iceberg table.
         index_location: The folder of the table's key index.
         format_version: The format version of the lake table, which decides the form of deletes.
         base: The id of the snapshot from which the round is planned; 0 for none.

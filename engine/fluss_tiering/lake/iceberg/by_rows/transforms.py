@@ -33,8 +33,6 @@ class RowTransform:
 
     Attributes:
         index: The place of the column in the table.
-        data_type: Its type.
-        transform: The transform.
     """
 
     index: int

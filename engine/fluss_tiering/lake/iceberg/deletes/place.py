@@ -22,7 +22,6 @@ class DeletePlace:
     Attributes:
         writer: The table's writer of files, as `LakeTable.file_writer` returns it. It knows the compression and how the
             store is opened.
-        bucket: The bucket.
         location: The beginning of the files' locations, as `LakeTable.piece_location` returns it.
         attempt: The number of the task attempt, which becomes a part of the names.
         partition_values: The value of each partition key of the table.

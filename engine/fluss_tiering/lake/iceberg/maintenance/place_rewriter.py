@@ -31,7 +31,6 @@ class PlaceWork:
     """The files of one bucket of one partition that are rewritten in one commit.
 
     Attributes:
-        bucket: The bucket.
         partition_values: The value of each partition key of the table.
         location: The beginning of the locations of the new files.
         live: All data files that the place has.

@@ -27,7 +27,6 @@ class MergeableDeletes:
     """The position delete files of a partition that are worth a rewrite.
 
     Attributes:
-        partition: The partition.
         files: The number of its position delete files.
         data_files: The number of its data files.
         fewer: How many position delete files a rewrite saves at least.

@@ -39,7 +39,6 @@ class Leaf:
 
     Attributes:
         field_id: Iceberg's id of the field.
-        kind: The type.
         path: The position of the column, and of the field in each ROW around the part.
         name: The names on this path, with dots between them, as Parquet's writer knows the column.
         repeated: Whether it lies in an ARRAY or a MAP. Such a part has a size, but neither counts nor bounds.

@@ -47,7 +47,6 @@ class _Held:
     """A table that the coordinator handed out. Times are those of the monotonic clock.
 
     Attributes:
-        path: The path of the table.
         entry: The table's entry in heartbeats, with the coordinator's epochs, which differ from this server's epochs.
         kept_alive: The time of the last heartbeat for the table.
         due_here: Whether the table became Pending here. It cannot while the table is not known here.

@@ -49,7 +49,6 @@ class _Pinned:
 
     Attributes:
         lease_id: The id of the lease on this server.
-        buckets: The buckets.
         until: The time on the monotonic clock after which the cluster has dropped its lease.
         tried_again_at: The time on the monotonic clock before which a release that was refused is not tried again.
     """

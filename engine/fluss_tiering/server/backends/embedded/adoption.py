@@ -18,7 +18,6 @@ class Adoption:
     """What an adoption did.
 
     Attributes:
-        root: The data folder.
         data_dir_id: The id of the data folder from now on.
         original: The folder that this one is a copy of; None if it was moved.
     """

@@ -20,12 +20,10 @@ class CommitRegistration:
     """A lake snapshot that a driver committed to the lake and registers at the server.
 
     Attributes:
-        table: The table.
         tiering_epoch: The epoch of the round.
         snapshot_id: The id of the snapshot in the lake.
         log_end_offsets: The offset up to which each bucket is in the lake. Buckets that the snapshot does not change
             may be left out.
-        commit_id: The id of the commit.
         offsets_path: The path of the offsets file, as the summary of the snapshot names it.
     """
 
@@ -42,7 +40,6 @@ class MergedCommit:
     """A commit that can be recorded in one short turn.
 
     Attributes:
-        commit: The commit.
         base: The newest lake snapshot with which the offsets were merged; None if there was none.
         snapshot: The lake snapshot with the offsets of all buckets.
         packed: The same offsets as they are stored.

@@ -81,7 +81,6 @@ class ScanStep:
     """What a call reads.
 
     Attributes:
-        scanner: The scanner.
         scan: The storage's scan.
         call_seq_id: The number of the call.
         position: The position to read from: see `KvScan.read`.

@@ -44,7 +44,6 @@ class StoreNote:
     """What a data folder knows about its database.
 
     Attributes:
-        kind: The kind of the database.
         may_be_new: Whether the next server may begin with a database that has no state.
     """
 

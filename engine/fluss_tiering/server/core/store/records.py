@@ -79,7 +79,6 @@ class LeaseAttempt:
     """The newest attempt under a lease id. It outlives the lease, so that late calls of older attempts are recognised.
 
     Attributes:
-        lease_id: The lease id.
         attempt_token: The token of the attempt. It is greater than the tokens of all earlier attempts.
         started_time: When the attempt began, in milliseconds since the epoch.
         cancelled_reason: Why the attempt was cancelled, for clients that wait on it; None if it was not cancelled.

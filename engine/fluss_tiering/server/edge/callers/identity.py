@@ -21,7 +21,6 @@ class ExecutorScope:
     """What executors may read.
 
     Attributes:
-        table_id: The id of the table.
         tiering_epoch: The epoch of the round whose executors they are; None for those of a query.
     """
 

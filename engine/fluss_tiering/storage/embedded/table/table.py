@@ -33,7 +33,6 @@ class EmbeddedTable:
 
     Attributes:
         info: The table's definition, whose options may change.
-        folder: The folder of its files.
         old_offsets: The offsets files that nobody needs any more.
     """
 

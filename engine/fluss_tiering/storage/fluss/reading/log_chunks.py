@@ -40,7 +40,6 @@ class LogRange:
 
     Attributes:
         path: The path of the bucket's table.
-        bucket: The bucket.
         start_offset: The first offset.
         end_offset: The offset after the last one.
         projection: The indexes of the columns that the leader shall send, ascending; None for all.

@@ -28,9 +28,6 @@ class SchemaHistory:
         table: The table as it is now.
         columns: The names of the wanted columns, in their order; None for all.
 
-    Attributes:
-        wanted: The wanted columns.
-
     Raises:
         FlussTieringError: INVALID_TABLE if the table is stored in a format that is not supported here; INVALID_REQUEST
             if it does not have one of the columns.

@@ -36,7 +36,6 @@ class ClusterTable:
     """A table of a cluster.
 
     Attributes:
-        info: The table.
         modified_time: The time of its last change, in ms since the epoch.
     """
 
