@@ -135,7 +135,8 @@ def planned(monkeypatch, client: Leases) -> None:
     bucket = TableBucket(1, 0)
     monkeypatch.setattr(verify, "_snapshots", lambda *_: {bucket: SimpleNamespace(snapshot_id=7)})
     table = SimpleNamespace(has_primary_key=True)
-    with verify._source_plan(client, table, [], {}, verify.PlanLimits(parallelism=1), target="127.0.0.1:1"):
+    scope = SimpleNamespace(table=table, held=[], offsets={})
+    with verify._source_plan(client, scope, verify.PlanLimits(parallelism=1), target="127.0.0.1:1"):
         pass
 
 
