@@ -44,6 +44,10 @@ def test_a_newer_attempt_takes_the_round_over(managers: Managers) -> None:  # S5
     assert superseded.state is TieringState.FAILED
     assert superseded.error is not None
     assert superseded.error.startswith(f"superseded by driver driver-1, attempt {token} of the same lease")
+    managers.tiering.claim([table.path], RoundOwner("X", begin_attempt(managers), driver=""))
+    superseded = managers.rounds(table.path, None, 10)[1]
+    assert superseded.error is not None
+    assert superseded.error.startswith("superseded by driver unknown, attempt ")
 
 
 def test_a_restarted_driver_of_the_same_attempt_takes_its_own_round_over(managers: Managers) -> None:  # L17
