@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 from pathlib import Path
 
 import pytest
-from pyspark.sql import datasource, types
+from pyspark.sql import types
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import DataType
 from fluss_tiering.spark import submit, versions
-from fluss_tiering.spark.source import rows
 from fluss_tiering.spark.source.schema import spark_type
 from fluss_tiering.spark.startup.catalog_conf import session_conf
 
@@ -78,15 +76,8 @@ def test_the_catalog_says_which_spark_it_needs(monkeypatch, pyspark: str, instea
         session_conf(jar=Path(__file__))
 
 
-def test_the_source_loads_in_a_spark_without_times_and_filters(monkeypatch) -> None:  # D54
+def test_the_source_loads_in_a_spark_without_times(monkeypatch) -> None:  # D54
     monkeypatch.delattr(types, "TimeType")
     with pytest.raises(FlussTieringError, match="no type TIME"):
         spark_type(DataType.parse("TIME(3)"))
     assert spark_type(DataType.parse("INT")) == types.IntegerType()
-    monkeypatch.delattr(datasource, "Filter")
-    monkeypatch.delattr(datasource, "EqualTo")
-    try:
-        importlib.reload(rows)
-    finally:
-        monkeypatch.undo()
-        importlib.reload(rows)

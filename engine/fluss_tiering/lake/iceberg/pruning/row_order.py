@@ -75,8 +75,7 @@ def _bounds(weights: npt.NDArray[np.float64], order: Int64s | None) -> list[int]
 def key_order(rows: pa.Table, names: Sequence[str]) -> Int64s | None:
     """Return the indexes of the rows in the order of their keys; None if they are in this order already.
 
-    Text and bytes are in the order of their bytes, as in Iceberg. Nulls come first. NaN comes after all other numbers,
-    or beside nulls if there are any.
+    Text and bytes are in the order of their bytes, as in Iceberg. Nulls come first. NaN comes after all other numbers.
     """
     if rows.num_rows <= 1 or not names:
         return None
@@ -102,14 +101,17 @@ def _settle_ties(order: Int64s, numbers: UInt64s, keys: Sequence[pa.Array]) -> N
     # In the order of the log, so that what is sorted already stays as it is.
     rows = np.sort(order[places])
     taken = column_of(pa.int64(), rows)
-    names = [str(number) for number in range(len(keys))]
+    sorted_by = [column for key in keys for column in _nulls_first(key.take(taken))]
+    names = [str(number) for number in range(len(sorted_by))]
     # `pa.table` would load pandas.
-    columns = pa.RecordBatch.from_arrays([key.take(taken) for key in keys], names=names)
-    sort_keys = [(name, "ascending") for name in names]
-    # Arrow puts NaN where it puts nulls.
-    place = "at_start" if any(key.null_count for key in keys) else "at_end"
-    found = pc.sort_indices(columns, sort_keys=sort_keys, null_placement=place)
+    columns = pa.RecordBatch.from_arrays(sorted_by, names=names)
+    found = pc.sort_indices(columns, sort_keys=[(name, "ascending") for name in names])
     order[places] = rows[np.from_dlpack(found).astype(np.int64)]
+
+
+def _nulls_first(key: pa.Array) -> Sequence[pa.Array]:
+    """Return columns in whose order the nulls of a column come first. Arrow by itself puts them last."""
+    return [key.is_valid(), key] if key.null_count else [key]
 
 
 def _numbers(keys: Sequence[pa.Array]) -> tuple[UInt64s, bool]:
