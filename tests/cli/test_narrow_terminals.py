@@ -71,7 +71,7 @@ def columns(shown: str) -> list[list[str]]:
 
 TIME_WORDS = {"s", "min", "in", "now", "ago"}
 COMMANDS = {
-    "status": (["status"], ["Scheduled", "Lag", "0"]),
+    "status": (["status"], ["Scheduled", "Lag"]),
     "tables": (["tables", "list"], ["primary key", "Freshness", "id"]),
     "history": (["history", NAMES[1]], ["Tiered", "1,000,000", "Started"]),
     "describe": (["tables", "describe", NAMES[1]], ["STRING", "table.datalake.freshness", "KV snapshot"]),
