@@ -12,11 +12,11 @@ from spark_support import Tiering
 
 from engine_support import new_path
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.expired_records import expired_records
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.spark.audit.verify import verify_table
-from fluss_tiering.spark.expired_records import expired_records
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
 from fluss_tiering.spark.maintenance.plan import Step, tables_to_maintain
 from fluss_tiering.spark.maintenance.publish import publish_table

@@ -20,7 +20,7 @@ from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.deletes import can_be_read, live_data_files
 from fluss_tiering.lake.iceberg.field_ids import all_ids, all_ids_of_json, with_field_ids
 from fluss_tiering.lake.iceberg.java import lake_errors
-from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
+from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, has_text_keys
 from fluss_tiering.lake.iceberg.library import JavaPlan, JavaTable, ask, call, delete_locations
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.own_commits import (
@@ -37,6 +37,7 @@ from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.pruning.bloom_filters import bloom_filters
 from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
+from fluss_tiering.lake.iceberg.validation import spec_fields
 from fluss_tiering.lake.key_index import IndexStore
 from fluss_tiering.lake.names import lake_table_name, round_file_name
 from fluss_tiering.lake.protocol import (
@@ -369,18 +370,13 @@ class IcebergTable:
 
         There are none if they are no texts, or if files of an older partition spec may not have all of them.
         """
-        keys = self._table.descriptor.partition_keys
-        fields = {field["id"]: field for field in self._schema["fields"]}
-        wanted = [("identity", key, "string") for key in keys]
-        for spec in self._described["specs"]:
-            leading = [
-                (each["transform"], fields[each["source-id"]]["name"], fields[each["source-id"]]["type"])
-                for each in spec["fields"][: len(keys)]
-                if each["source-id"] in fields
-            ]
-            if leading != wanted:
-                return 0
-        return len(keys)
+        descriptor = self._table.descriptor
+        wanted = [("identity", key) for key in descriptor.partition_keys]
+        if not (wanted and has_text_keys(descriptor)):
+            return 0
+        names = {field["id"]: field["name"] for field in self._schema["fields"]}
+        leads = all(spec_fields(spec, names)[: len(wanted)] == wanted for spec in self._described["specs"])
+        return len(wanted) if leads else 0
 
     def _place_by_rows(self, file: LiveDataFile) -> LakePlace:
         """Return the place of a data file whose partition follows from its rows.

@@ -239,7 +239,7 @@ class _Check:
         """
         names = {field["id"]: field["name"] for field in layout.schema["fields"]}
         wanted = [(field.in_iceberg, field.column) for field in partition]
-        matching = [spec for spec in layout.specs if _fields(spec, names) == wanted]
+        matching = [spec for spec in layout.specs if spec_fields(spec, names) == wanted]
         default, *_ = layout.specs
         if row_transforms(layout.schema, default) is not None:
             return default
@@ -247,7 +247,7 @@ class _Check:
             return matching[0]
         if not matching or matching[0] is not default:
             self.refuse(
-                f"it is partitioned by {_fields_text(_fields(default, names))}, expected {_fields_text(wanted)}",
+                f"it is partitioned by {_fields_text(spec_fields(default, names))}, expected {_fields_text(wanted)}",
                 *self._repartitioned(default, names, partition),
             )
         if layout.other_specs_in_use:
@@ -263,7 +263,7 @@ class _Check:
     ) -> list[str]:
         """Return the statements that give the table the expected fields in their order. Iceberg adds at the end."""
         kept, drops = 0, []
-        for field, pair in zip(default["fields"], _fields(default, names), strict=True):
+        for field, pair in zip(default["fields"], spec_fields(default, names), strict=True):
             if kept < len(partition) and pair == (partition[kept].in_iceberg, partition[kept].column):
                 kept += 1
             else:
@@ -312,7 +312,8 @@ def _key_names(schema: Json) -> set[str]:
     return {field["name"] for field in schema["fields"] if field["id"] in ids}
 
 
-def _fields(spec: Json, names: Mapping[int, str]) -> list[tuple[str, str | None]]:
+def spec_fields(spec: Json, names: Mapping[int, str]) -> list[tuple[str, str | None]]:
+    """Return the transform and the column of each field of a partition spec; None for a column that is gone."""
     return [(field["transform"], names.get(field["source-id"])) for field in spec["fields"]]
 
 

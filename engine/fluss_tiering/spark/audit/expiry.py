@@ -15,11 +15,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from fluss_tiering.lake.expired_records import expired_records
 from fluss_tiering.lake.names import quoted
 from fluss_tiering.model.table import BUCKET_COLUMN, TableInfo
 from fluss_tiering.model.table_options import KV_TTL
 from fluss_tiering.spark.audit.source_rows import DELETED_COLUMN
-from fluss_tiering.spark.expired_records import expired_records
 
 _COUNT: Final = "__count"
 

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.expired_records import expired_records
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
 from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, lake_errors
@@ -29,7 +30,6 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.table_options import commit_branch_of
-from fluss_tiering.spark.expired_records import expired_records
 from fluss_tiering.spark.maintenance.expire import expire_planned
 from fluss_tiering.spark.maintenance.interruption import Interrupted, Interruption
 from fluss_tiering.spark.maintenance.plan import (
