@@ -281,6 +281,7 @@ def test_opening_waits_for_a_free_slot(server: ServerProcess, client: TieringCli
         scan.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["drop", "expiry", "restart"])
 def test_a_scan_that_cannot_go_on_says_so(tmp_path: Path, end: str) -> None:  # K10, K12
     clock = VirtualClock()

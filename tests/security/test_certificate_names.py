@@ -122,6 +122,7 @@ SUBJECTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", SUBJECTS.values(), ids=SUBJECTS)
 def test_a_certificate_without_an_entry_hears_the_name_to_write(
     server: ServerThread,

@@ -106,6 +106,7 @@ def test_no_lease_ends_because_the_server_was_suspended(tmp_path: Path) -> None:
         server.kill()
 
 
+@pytest.mark.slow
 def test_no_round_fails_because_the_clock_is_set(tmp_path: Path) -> None:  # D3
     ahead_ns = 0
     clock = SystemClock(lambda: time.time_ns() + ahead_ns)
@@ -171,6 +172,7 @@ async def test_a_lease_that_could_not_be_renewed_while_the_server_stood_still_go
     threads.close()
 
 
+@pytest.mark.slow
 async def test_the_first_turn_after_a_pause_notices_it(managers: Managers, tmp_path: Path) -> None:  # D3
     allowed: list[int] = []
     scanners: Any = SimpleNamespace(allow_for_standstill=allowed.append)

@@ -126,6 +126,7 @@ def test_a_table_that_is_not_tiered_is_dropped_as_ever(tmp_path: Path) -> None: 
         assert counted(running, table.path) == 0
 
 
+@pytest.mark.slow
 def test_what_a_running_round_takes_is_not_lost(tmp_path: Path) -> None:  # E6
     with serving(tmp_path) as (running, client):
         table = days(client)

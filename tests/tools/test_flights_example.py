@@ -67,6 +67,7 @@ def test_a_run_without_enough_space_does_not_begin(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_ends_when_a_disk_gets_full(tmp_path, monkeypatch):
     with_free_bytes(monkeypatch, [2 << 30, 2 << 30, 2 << 30, 1 << 20])
     with (

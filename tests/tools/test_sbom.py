@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 import fluss_tiering
 import sbom
@@ -40,6 +38,10 @@ def components(text) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.long
 def test_the_document_is_valid(text):
+    # Here, since the import alone takes seconds, in each process that collects tests.
+    from cyclonedx.schema import SchemaVersion  # noqa: PLC0415
+    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415
+
     validator = JsonStrictValidator(SchemaVersion.V1_6)
     assert validator.validate_str(text) is None
     assert validator.validate_str(text.replace('"SHA-256"', '"SHA-257"')) is not None

@@ -193,6 +193,7 @@ def test_an_open_scanner_holds_no_rows(client: TieringClient, stub: KvScanStub, 
 # K12
 
 
+@pytest.mark.slow
 def test_who_leads_no_longer_closes_scanners_but_serves_none(  # K3, K12, K13
     client: TieringClient, stub: KvScanStub, server: Server
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_new_postgresql_in_the_place_of_the_right_one_is_refused(
     assert epochs(tmp_path / "data", settings) == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_folder_whose_sqlite_file_is_gone_is_refused_until_it_is_adopted(tmp_path: Path, forget: Any) -> None:
     used(tmp_path / "data", SQLITE)

@@ -180,6 +180,7 @@ async def test_an_asyncio_client_watches_too(server: ServerProcess) -> None:
             assert missing.value.code is ErrorCode.TABLE_NOT_EXIST
 
 
+@pytest.mark.slow
 def test_an_idle_server_shows_that_it_lives(own_server: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluss_tiering.server.services.lake_tiering._SIGN_OF_LIFE_S", 0.1)
     with TieringClient(own_server.target, timeout=0.5) as client:

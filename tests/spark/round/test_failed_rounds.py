@@ -161,6 +161,7 @@ def test_a_round_that_cannot_be_planned_says_why(application: Application, monke
 
 # Fluss #4452: a split that is throttled, and one whose stream breaks, are tried again with back-off
 # More often than Spark tries a task, and gRPC a call.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "times"),
     [

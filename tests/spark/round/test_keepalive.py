@@ -45,6 +45,7 @@ def leased(client: TieringClient, lease_id: str) -> tuple[TableInfo, Lease]:
 
 
 # L5
+@pytest.mark.slow
 def test_the_round_of_a_lost_lease_is_stopped_and_no_other(client: TieringClient):
     table, lease = leased(client, "lost")
     other, _ = leased(client, "kept")

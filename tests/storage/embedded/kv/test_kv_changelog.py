@@ -167,6 +167,7 @@ def test_any_changes_give_the_changelog_and_the_rows_of_a_dict(operations: list[
             assert merged == model.rows
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_flushed_is_closed_all_the_same(tmp_path: Path) -> None:
     """As when a folder may not be written for a while: what stays open could not be opened until the server ends."""
     folder = tmp_path / "db"

@@ -266,6 +266,7 @@ def test_a_client_goes_on_with_the_next_server_where_one_is_gone() -> None:
         assert client.call(tables_of("db")) == []
 
 
+@pytest.mark.slow
 def test_a_client_gives_up_in_time() -> None:
     (gone,) = free_ports(1)
     began = time.monotonic()
