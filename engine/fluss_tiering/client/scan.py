@@ -37,7 +37,7 @@ from fluss_tiering.wire.kv_scan import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fluss_tiering.formats.schema import Projection
+    from fluss_tiering.formats.stored_schemas import StoredSchemas
 
     # These are generic in their type stubs only.
     ScanKv = grpc.UnaryUnaryMultiCallable[pb.ScanKvRequest, pb.ScanKvResponse]
@@ -74,18 +74,18 @@ class TableScan(Closing):
         timeout: float,
     ) -> None:
         """Start a scan; see `TieringClient.scan`. `error_of` gives the error that a failed call stands for."""
-        from fluss_tiering.formats.schema import Projection  # noqa: PLC0415 - the base install has no pyarrow
+        from fluss_tiering.formats.stored_schemas import StoredSchemas  # noqa: PLC0415 - the base install has no pyarrow
 
         self.table = table
-        wanted = Projection.of(table, columns)
-        self.schema: pa.Schema = wanted.schema
+        schemas = StoredSchemas(table, columns)
+        self.schema: pa.Schema = schemas.wanted.schema
         answers: SimpleQueue[_BucketScan] = SimpleQueue()
         self._buckets = [
             _BucketScan(scan_kv, error_of, BucketScanCalls(each, limit, batch_size_bytes), answers, timeout)
             for each in buckets
         ]
         # The generator does not refer to this object, so that it is closed as soon as nothing refers to this object.
-        self._batches = _batches(table, wanted, self._buckets, answers, limit)
+        self._batches = _batches(table, schemas, self._buckets, answers, limit)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self
@@ -234,7 +234,7 @@ def check_range(name: str, value: int | None, largest: int) -> None:
 
 def _batches(
     table: TableInfo,
-    wanted: Projection,
+    schemas: StoredSchemas,
     scans: Sequence[_BucketScan],
     answers: SimpleQueue[_BucketScan],
     limit: int | None,
@@ -255,7 +255,7 @@ def _batches(
                 active.remove(scan)
             else:
                 scan.ask()
-            for batch in _decoded(table, wanted, rows):
+            for batch in _decoded(schemas, rows):
                 if rows_left is not None and batch.num_rows >= rows_left:
                     yield batch.slice(0, rows_left)
                     return
@@ -277,13 +277,12 @@ def _close(scans: Iterable[_BucketScan]) -> None:
                 close_call.result()
 
 
-def _decoded(table: TableInfo, wanted: Projection, rows: ScannedRows) -> Iterator[pa.RecordBatch]:
+def _decoded(schemas: StoredSchemas, rows: ScannedRows) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa  # noqa: PLC0415 - the base install has none
 
-    from fluss_tiering.formats.compacted.row import decode_values  # noqa: PLC0415
+    from fluss_tiering.formats.compacted.row import decode_stored  # noqa: PLC0415
 
     if rows.arrow_ipc:
         with pa.ipc.open_stream(rows.arrow_ipc) as stored:
             for batch in stored:
-                values = batch.column(0)
-                yield wanted.arrange(decode_values(values, table.descriptor.columns, table.schema_id, wanted.included))
+                yield decode_stored(batch.column(0), schemas)

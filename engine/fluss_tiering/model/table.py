@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -27,6 +27,7 @@ __all__ = [
     "TableDescriptor",
     "TableInfo",
     "TablePath",
+    "TableSchema",
     "WriteKind",
 ]
 
@@ -165,6 +166,21 @@ class TableDescriptor:
 
 
 @dataclass(frozen=True, slots=True)
+class TableSchema:
+    """The columns that a table has, or had before they were altered.
+
+    Attributes:
+        schema_id: The id with which rows are stored that have these columns.
+        columns: The columns in order.
+        column_ids: The id of each column. It stays when the column is renamed or widened, and no later one gets it.
+    """
+
+    schema_id: int
+    columns: tuple[Column, ...]
+    column_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TableInfo:
     """A table that exists.
 
@@ -178,6 +194,8 @@ class TableInfo:
             tiered.
         bucket_count_epoch: How often the number of buckets was changed. If it ever was, a partition may have another
             number than the descriptor says.
+        schemas: All schemas, from the first to the present one. Empty if the columns were never altered, and for a
+            table of a cluster, which keeps its schemas itself.
     """
 
     table_id: int
@@ -187,6 +205,27 @@ class TableInfo:
     created_time: int
     lake_catalog_properties: Mapping[str, str] = field(default_factory=dict)
     bucket_count_epoch: int = 0
+    schemas: tuple[TableSchema, ...] = ()
+
+    @property
+    def present_schema(self) -> TableSchema:
+        """The present schema. The columns of a table that was never altered have their positions as ids."""
+        columns = self.descriptor.columns
+        return self.schemas[-1] if self.schemas else TableSchema(self.schema_id, columns, tuple(range(len(columns))))
+
+    def as_of(self, schema_id: int) -> TableInfo:
+        """Return the table as it was under one of its schemas, with its present options.
+
+        Raises:
+            KeyError: It has no such schema.
+        """
+        if schema_id == self.schema_id:
+            return self
+        until = tuple(schema for schema in self.schemas if schema.schema_id <= schema_id)
+        if not until or until[-1].schema_id != schema_id:
+            raise KeyError(schema_id)
+        descriptor = replace(self.descriptor, columns=until[-1].columns)
+        return replace(self, schema_id=schema_id, descriptor=descriptor, schemas=until)
 
     @property
     def lake_path(self) -> TablePath:

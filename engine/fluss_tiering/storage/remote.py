@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
 
-from fluss_tiering.formats.compacted.row import decode_values
+from fluss_tiering.formats.compacted.row import decode_stored
 from fluss_tiering.formats.log.batch import LogBatch, read_header
-from fluss_tiering.formats.log.decoding import decode_log_batch
-from fluss_tiering.formats.schema import Projection, arrow_schema
+from fluss_tiering.formats.log.decoding import decode_stored_batch
+from fluss_tiering.formats.stored_schemas import StoredSchemas
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.reading import RetryBackoff, rewording_corrupt_data
@@ -47,19 +46,16 @@ class RemoteSplitReader:
         columns: Sequence[str] | None = None,
     ) -> Iterator[LogBatch]:
         """Yield the rows of a range of the log; see `SplitReader.read_log`."""
-        wanted = Projection.of(table, columns)
+        schemas = StoredSchemas(table, columns)
         if start_offset == end_offset:
             return
-        schema = arrow_schema(table.descriptor.columns)
         expected = start_offset
         backoff = RetryBackoff()
         while expected < end_offset:
             try:
                 for raw in _whole_batches(bucket, self._streams.fetch_log(bucket, expected, end_offset)):
                     with _naming_bucket(bucket):
-                        batch = decode_log_batch(memoryview(raw), 0, schema, included=wanted.included)
-                    rows = batch.slice(expected, end_offset)
-                    rows = replace(rows, records=wanted.arrange(rows.records))
+                        rows = decode_stored_batch(memoryview(raw), 0, schemas).slice(expected, end_offset)
                     if rows.base_offset != expected:
                         raise _damaged(bucket, f"begin at offset {rows.base_offset}, expected {expected}")
                     expected += rows.records.num_rows
@@ -75,7 +71,7 @@ class RemoteSplitReader:
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a key range; see `SplitReader.read_kv_snapshot`."""
-        bucket = snapshot.bucket
+        bucket, schemas = snapshot.bucket, StoredSchemas(table)
         backoff = RetryBackoff()
         while True:
             try:
@@ -83,7 +79,7 @@ class RemoteSplitReader:
                     with pa.ipc.open_stream(message) as entries:
                         for batch in entries:
                             with _naming_bucket(bucket):
-                                rows = decode_values(batch.column("value"), table.descriptor.columns, table.schema_id)
+                                rows = decode_stored(batch.column("value"), schemas)
                             if batch.num_rows:
                                 # This is the least key after the last one.
                                 from_key = batch.column("key")[-1].as_py() + b"\0"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_tiering.formats.buffers import byte_strings
@@ -18,6 +19,7 @@ from fluss_tiering.formats.compacted.reading import Rows, column_of
 from fluss_tiering.formats.compacted.value_layout import PLAIN, ValueLayout
 from fluss_tiering.formats.compacted.writing import as_binary_array, write_nullable_rows
 from fluss_tiering.formats.schema import arrow_schema, no_columns
+from fluss_tiering.formats.stored_schemas import StoredSchemas
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column
 
@@ -91,3 +93,45 @@ def decode_values(
         else:
             rows.fields(column, valid)
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema([columns[index] for index in included]))
+
+
+def decode_stored(values: pa.BinaryArray, schemas: StoredSchemas, layout: ValueLayout = PLAIN) -> pa.RecordBatch:
+    """Decode values of any schemas to rows, in their order and with the wanted ones of the table's present columns.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if a value is no row; INVALID_TABLE as in `StoredSchemas.columns`.
+    """
+    ids = schema_ids(values, layout)
+    different = np.unique(ids).tolist() or [schemas.present_id]
+    if len(different) == 1:
+        return _decode(values, schemas, different[0], layout)
+    parts, places = [], []
+    for schema_id in different:
+        where = np.flatnonzero(ids == schema_id)
+        parts.append(_decode(values.take(pa.array(where)), schemas, schema_id, layout))
+        places.append(where)
+    order = np.argsort(np.concatenate(places), kind="stable")
+    return pa.concat_batches(parts).take(pa.array(order))
+
+
+def _decode(values: pa.BinaryArray, schemas: StoredSchemas, schema_id: int, layout: ValueLayout) -> pa.RecordBatch:
+    included = schemas.included(schema_id)
+    rows = decode_values(values, schemas.columns(schema_id), schema_id, included, layout=layout)
+    return schemas.to_present(rows, schema_id)
+
+
+def schema_ids(values: pa.BinaryArray, layout: ValueLayout) -> npt.NDArray[np.int16]:
+    """Return the id of the schema of each value.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA if a value is too short.
+    """
+    offsets, data = byte_strings(values)
+    starts = offsets[:-1].astype(np.int64) + layout.schema_id_at
+    short = np.flatnonzero(np.diff(offsets) < layout.row_at)
+    if short.size:
+        raise FlussTieringError(
+            ErrorCode.CORRUPT_DATA, f"the stored value {short[0]} of {len(values)} ends before its schema id"
+        )
+    ids: npt.NDArray[np.int16] = (data[starts] | data[starts + 1].astype(np.uint16) << 8).astype(np.int16)
+    return ids

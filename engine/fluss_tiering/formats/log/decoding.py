@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from fluss_tiering.formats.log.batch import (
 )
 from fluss_tiering.formats.log.java_batches import with_offsets, without_empty_frames
 from fluss_tiering.formats.schema import no_columns
+from fluss_tiering.formats.stored_schemas import StoredSchemas
 
 _IN_THIS_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
 _LAST_CHANGE_TYPE: Final = int(max(ChangeType))
@@ -63,6 +65,20 @@ def decode_log_batch(
         if records.num_rows != header.record_count:
             corrupt_batch(position, f"holds {records.num_rows} records, expected {header.record_count}")
     return LogBatch(header.base_offset, header.commit_timestamp, change_types, records)
+
+
+def decode_stored_batch(buffer: pa.Buffer | memoryview, position: int, schemas: StoredSchemas) -> LogBatch:
+    """Decode the batch at a position, of any schema of its table, to the wanted ones of the present columns.
+
+    Raises:
+        FlussTieringError: CORRUPT_DATA as for `decode_log_batch`; INVALID_TABLE as in `StoredSchemas.columns`.
+    """
+    header = read_header(buffer, position)
+    if header is None:
+        corrupt_batch(position, "is incomplete")
+    stored = header.schema_id
+    batch = decode_log_batch(buffer, position, schemas.arrow(stored), included=schemas.included(stored))
+    return replace(batch, records=schemas.to_present(batch.records, stored))
 
 
 def decode_log_batches(

@@ -18,10 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_tiering.formats.compacted.row import decode_values, encode_values
+from fluss_tiering.formats.compacted.row import decode_stored, encode_values
 from fluss_tiering.formats.grouping import last_per_key
 from fluss_tiering.formats.keys import encode_keys
 from fluss_tiering.formats.log.batch import ChangeType, ChangeTypes
+from fluss_tiering.formats.stored_schemas import StoredSchemas
 from fluss_tiering.model.table import Column, TableInfo
 from fluss_tiering.storage.embedded.rocksdb import StoreChanges
 
@@ -57,6 +58,7 @@ class ChangelogBuilder:
         self._key = descriptor.physical_primary_key
         self._key_columns: Sequence[Column] = [descriptor.column(name) for name in descriptor.physical_primary_key]
         self._schema_id = info.schema_id
+        self._schemas = StoredSchemas(info)
 
     def upsert(self, records: pa.RecordBatch, lookup: Lookup) -> Change:
         """Return the effect of upserting records, which are in the table's Arrow schema."""
@@ -102,7 +104,7 @@ class ChangelogBuilder:
         return key
 
     def _records(self, values: pa.BinaryArray) -> pa.RecordBatch:
-        return decode_values(values, self._columns, self._schema_id)
+        return decode_stored(values, self._schemas)
 
     def _keys(self, records: pa.RecordBatch, rows: _Indices) -> list[bytes]:
         keys: list[bytes] = encode_keys(records.take(pa.array(rows)), self._key_columns).to_pylist()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import LogBatch
-from fluss_tiering.formats.schema import Projection, arrow_schema
+from fluss_tiering.formats.stored_schemas import StoredSchemas
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.embedded.layout import log_folder, partition_folder, table_folder
@@ -36,29 +35,28 @@ class EmbeddedSplitReader:
         columns: Sequence[str] | None = None,
     ) -> Iterator[LogBatch]:
         """Yield the rows of a range of the log; see `SplitReader.read_log`."""
-        schema = arrow_schema(table.descriptor.columns)
-        wanted = Projection.of(table, columns)
+        schemas = StoredSchemas(table, columns)
         folder = table_folder(self._data_dir, table.path, table.table_id)
         logs = log_folder(partition_folder(folder, bucket.partition_id), bucket.bucket)
         with reporting_dropped(table, folder, bucket):
             for stored in stored_batches(logs, start_offset, end_offset):
-                batch = stored.decode(schema, wanted.included).slice(start_offset, end_offset)
-                arranged = replace(batch, records=wanted.arrange(batch.records))
-                yield arranged
+                yield stored.decode(schemas).slice(start_offset, end_offset)
 
     def read_kv_snapshot(
         self, table: TableInfo, snapshot: KvSnapshot, from_key: bytes | None, to_key: bytes | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a key range; see `SplitReader.read_kv_snapshot`."""
         # Loading compiled decoders and RocksDB takes a worker longer than reading a small piece of a log.
-        from fluss_tiering.formats.compacted.row import decode_values  # noqa: PLC0415
+        from fluss_tiering.formats.compacted.row import decode_stored  # noqa: PLC0415
         from fluss_tiering.storage.embedded.kv_snapshots import read_checkpoint  # noqa: PLC0415
 
-        folder = self._data_dir / snapshot.path
+        folder, schemas = self._data_dir / snapshot.path, StoredSchemas(table)
         for entries in read_checkpoint(folder, from_key, to_key, _CHUNK_BYTES):
             try:
-                rows = decode_values(entries.column("value"), table.descriptor.columns, table.schema_id)
+                rows = decode_stored(entries.column("value"), schemas)
             except FlussTieringError as error:
+                if error.code is not ErrorCode.CORRUPT_DATA:
+                    raise
                 remedy = "take a new KV snapshot and let the round start again"
                 raise corrupt(folder, f"has an entry that cannot be read ({error.message})", "rows", remedy) from error
             yield rows

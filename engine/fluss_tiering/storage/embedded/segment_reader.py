@@ -9,13 +9,11 @@ from __future__ import annotations
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import (
     LogBatch,
@@ -25,7 +23,8 @@ from fluss_tiering.formats.log.batch import (
     read_header,
     seek_batch,
 )
-from fluss_tiering.formats.log.decoding import decode_log_batch
+from fluss_tiering.formats.log.decoding import decode_stored_batch
+from fluss_tiering.formats.stored_schemas import StoredSchemas
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.storage.embedded.layout import base_offset_of, segment_file
 from fluss_tiering.storage.files import corrupt, reporting_os_errors
@@ -50,14 +49,14 @@ class StoredBatch:
         """The batch's bytes."""
         return self.segment[self.position : self.position + self.header.size]
 
-    def decode(self, schema: pa.Schema, included: Sequence[int] | None = None) -> LogBatch:
-        """Check the batch's checksum and return its records, with the columns that `decode_log_batch` includes.
+    def decode(self, schemas: StoredSchemas) -> LogBatch:
+        """Check the batch's checksum and return its records with the wanted columns; see `decode_stored_batch`.
 
         Raises:
-            FlussTieringError: CORRUPT_DATA if the batch is damaged.
+            FlussTieringError: CORRUPT_DATA if the batch is damaged; INVALID_TABLE if its schema is newer.
         """
         with naming_segment(self.path):
-            return decode_log_batch(self.segment, self.position, schema, included=included)
+            return decode_stored_batch(self.segment, self.position, schemas)
 
 
 def list_segments(folder: Path) -> list[int]:

@@ -13,14 +13,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from fluss_tiering.formats.compacted.row import encode_values
+from fluss_tiering.formats.compacted.row import decode_stored, encode_values, schema_ids
 from fluss_tiering.formats.compacted.value_layout import PLAIN, ValueLayout
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
 from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan, SessionKvScan
 from fluss_tiering.storage.fluss.reading.kv_changes import KvChanges
-from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader, decode_stored, schema_ids
+from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.reading.scan_session import ScanSession

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import ChangeTypes
-from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.formats.stored_schemas import StoredSchemas
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableBucket, TableInfo, WriteKind
 from fluss_tiering.storage.embedded.changelog import Change, ChangelogBuilder
@@ -44,6 +44,10 @@ class LogBucket:
         self.bucket = bucket
         self.log_folder = log_folder
         self._log = log
+        self.use(info)
+
+    def use(self, info: TableInfo) -> None:
+        """Write by this definition of the table from now on. Whoever calls this later holds the lock."""
         self._encoding = LogEncoding.of(info)
 
     @property
@@ -121,12 +125,16 @@ class KvBucket(LogBucket):
         super().__init__(info, bucket, log_folder, log)
         self._kv_folder = kv_folder / ROCKSDB_FOLDER
         self._memory = memory
-        self._schema = arrow_schema(info.descriptor.columns)
-        self._changelog = ChangelogBuilder(info)
         self._store: RocksDbStore | None = None
         self._change: Change | None = None
         self._scans: set[EmbeddedKvScan] = set()
         self.snapshots = snapshots
+
+    def use(self, info: TableInfo) -> None:
+        """Write by this definition of the table from now on; see `LogBucket.use`."""
+        super().use(info)
+        self._schemas = StoredSchemas(info)
+        self._changelog = ChangelogBuilder(info)
 
     def stage(self, kind: WriteKind, records: pa.RecordBatch, commit_timestamp: int, *, opens_new: bool = True) -> None:
         """Write the changelog after the acknowledged end; see `LogBucket.stage`."""
@@ -238,7 +246,7 @@ class KvBucket(LogBucket):
                 CORRUPT_LOG_REMEDY,
             )
         for stored in stored_batches(self.log_folder, store.state.applied_offset, end_offset):
-            batch = stored.decode(self._schema).slice(store.state.applied_offset, end_offset)
+            batch = stored.decode(self._schemas).slice(store.state.applied_offset, end_offset)
             if batch.change_types is None:
                 raise corrupt(stored.path, "holds appended rows", "a changelog", CORRUPT_LOG_REMEDY)
             by_key, added_rows = self._changelog.replay(batch.records, batch.change_types)

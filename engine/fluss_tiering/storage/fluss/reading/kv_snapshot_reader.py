@@ -1,7 +1,4 @@
-"""Reading a cluster's KV snapshots: their files are put together to a temporary RocksDB, which is read and removed.
-
-Their values, and those of scan sessions, may have been stored under several schemas of the table.
-"""
+"""Reading a cluster's KV snapshots: their files are put together to a temporary RocksDB, which is read and removed."""
 
 from __future__ import annotations
 
@@ -12,18 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_tiering.formats.buffers import byte_strings
-from fluss_tiering.formats.compacted.row import decode_values
-from fluss_tiering.formats.compacted.value_layout import ValueLayout
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TablePath
 from fluss_tiering.storage.files import temporary_folder
 from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
-from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
 from fluss_tiering.storage.fluss.reading.split_keys import measure_files
 from fluss_tiering.storage.fluss.rpc.calls.kv import KvSnapshotFiles, kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
@@ -158,45 +149,3 @@ class KvSnapshotReader:
 
     def _damaged(self, what: str) -> FlussTieringError:
         return FlussTieringError(ErrorCode.CORRUPT_DATA, f"{self._name} is damaged: {what}; {_REMEDY}")
-
-
-def decode_stored(values: pa.BinaryArray, schemas: SchemaHistory, layout: ValueLayout) -> pa.RecordBatch:
-    """Decode values to rows, in their order and with the wanted ones of the table's present columns.
-
-    Raises:
-        FlussTieringError: CORRUPT_DATA if a value is no row; INVALID_TABLE as in `SchemaHistory.columns`.
-    """
-    ids = schema_ids(values, layout)
-    different = np.unique(ids).tolist()
-    if len(different) == 1:
-        return _decode(values, schemas, different[0], layout)
-    parts, places = [], []
-    for schema_id in different:
-        where = np.flatnonzero(ids == schema_id)
-        parts.append(_decode(values.take(pa.array(where)), schemas, schema_id, layout))
-        places.append(where)
-    order = np.argsort(np.concatenate(places), kind="stable")
-    return pa.concat_batches(parts).take(pa.array(order))
-
-
-def _decode(values: pa.BinaryArray, schemas: SchemaHistory, schema_id: int, layout: ValueLayout) -> pa.RecordBatch:
-    included = schemas.included(schema_id)
-    rows = decode_values(values, schemas.columns(schema_id), schema_id, included, layout=layout)
-    return schemas.to_present(rows, schema_id)
-
-
-def schema_ids(values: pa.BinaryArray, layout: ValueLayout) -> npt.NDArray[np.int16]:
-    """Return the id of the schema of each value.
-
-    Raises:
-        FlussTieringError: CORRUPT_DATA if a value is too short.
-    """
-    offsets, data = byte_strings(values)
-    starts = offsets[:-1].astype(np.int64) + layout.schema_id_at
-    short = np.flatnonzero(np.diff(offsets) < layout.row_at)
-    if short.size:
-        raise FlussTieringError(
-            ErrorCode.CORRUPT_DATA, f"the stored value {short[0]} of {len(values)} ends before its schema id"
-        )
-    ids: npt.NDArray[np.int16] = (data[starts] | data[starts + 1].astype(np.uint16) << 8).astype(np.int16)
-    return ids

@@ -92,10 +92,8 @@ class FlussSplitReader:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a key range; see `SplitReader.read_kv_snapshot`."""
         # Loading compiled decoders and RocksDB takes a worker longer than reading a small piece of a log.
-        from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import (  # noqa: PLC0415
-            KvSnapshotReader,
-            decode_stored,
-        )
+        from fluss_tiering.formats.compacted.row import decode_stored  # noqa: PLC0415
+        from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader  # noqa: PLC0415
 
         schemas, layout = SchemaHistory(self._client, table), value_layout(table)
         files = KvSnapshotReader(self._client, self._files, table.path, snapshot)

@@ -10,11 +10,11 @@ from typing import Final
 import pyarrow as pa
 
 from fluss_tiering.formats.compacted.kv_batches import stored_values
+from fluss_tiering.formats.compacted.row import decode_stored
 from fluss_tiering.formats.compacted.value_layout import PLAIN
 from fluss_tiering.model.closing import Closing
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
-from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import decode_stored
 from fluss_tiering.storage.fluss.reading.schema_history import SchemaHistory
 from fluss_tiering.storage.fluss.rpc.calls.kv import SessionRows, close_session, continue_session, open_session
 from fluss_tiering.storage.fluss.rpc.calls.log import OffsetType, log_offset
