@@ -61,7 +61,20 @@ def test_options_are_set_and_reset(command, client):  # S20
         (("--set", "table.datalake.freshness=soon"), ("'soon'",)),
         (("--set", "table.log.arrow.compression.type=NONE"), ("cannot be altered", "rows are stored")),
         (("--set", "iceberg.format-version=2"), ("cannot be altered", "in the lake")),
+        (("--set", "team=b", "--add-column", "note STRING"), ("options and columns to change", "--add-column")),
+        (("--add-column", "note"), ("--add-column 'note'", "NAME TYPE")),
+        (("--change-type", "name TEXT"), ("--change-type 'name TEXT'", "is not a type")),
+        (("--rename-column", "name"), ("--rename-column 'name'", "OLD=NEW")),
+        (("--drop-column", "nmae"), ("has no column 'nmae'",)),
     ):
         assert command("tables", "alter", table.path, *arguments).refuses(2, *words)
     assert command("tables", "alter", "cli.nowhere", "--set", "a=b").refuses(1, "cli.nowhere")
     assert client.get_tables([table.path]) == [info]
+    changes = ("--add-column", "name BIGINT", "--drop-column", "name", "--add-column", "`a note` STRING")
+    assert re.search("a note +STRING", command("tables", "alter", table.path, *changes).out)
+    changes = ("--rename-column", "a note=b note", "--rename-column", "name=a note", "--add-column", "x FLOAT")
+    assert command("tables", "alter", table.path, *changes).code == 0
+    assert command("tables", "alter", table.path, "--change-type", "x DOUBLE").code == 0
+    (info,) = client.get_tables([table.path])
+    columns = [(column.name, str(column.data_type)) for column in info.descriptor.columns]
+    assert columns[1:] == [("a note", "BIGINT"), ("b note", "STRING"), ("x", "DOUBLE")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from fluss_tiering.cli.common.security import about_nothing
 from fluss_tiering.cli.lake import lake_place
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.lake.names import catalog_name
+from fluss_tiering.model.column_changes import AddColumn, ColumnChange, DropColumn, RenameColumn, WidenColumn
 from fluss_tiering.model.error_text import mask_secrets, masked_options
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import is_switched_on
@@ -147,7 +149,7 @@ def create_table(
         )
     if like is not None:
         options.check_null_values(null_value, [like])
-    given = tuple(_column(text, key) for text in column or [])
+    given = _given("--column", column, key)
     descriptor = TableDescriptor(
         columns=_columns(like, given, key, ["", *(null_value or [])]),
         primary_key=key,
@@ -180,19 +182,7 @@ def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET
     if json:
         output.print_json([{**_as_json(info), "lake_table": _lake_json(info)}])
         return
-    output.print_table(
-        f"{info.path}: columns",
-        [Heading("Column"), Heading("Type"), Heading("Key")],
-        (
-            [
-                output.text_cell(_shown(column.name)),
-                str(column.data_type),
-                _key_parts(info, column.name),
-            ]
-            for column in info.descriptor.columns
-        ),
-        empty="no columns",
-    )
+    _print_columns(info)
     output.print_table(
         "buckets",
         [
@@ -225,6 +215,22 @@ def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET
     output.print_sentence(escape(_lake_text(info, lake_place.folder(info), is_tiered=is_tiered)))
 
 
+def _print_columns(info: TableInfo) -> None:
+    output.print_table(
+        f"{info.path}: columns",
+        [Heading("Column"), Heading("Type"), Heading("Key")],
+        (
+            [
+                output.text_cell(_shown(column.name)),
+                str(column.data_type),
+                _key_parts(info, column.name),
+            ]
+            for column in info.descriptor.columns
+        ),
+        empty="no columns",
+    )
+
+
 @app.command("alter", cls=Command)
 def alter_table(
     table: options.Table,
@@ -234,21 +240,47 @@ def alter_table(
     reset_option: Annotated[
         list[str] | None, typer.Option("--reset", metavar="KEY", help="A table option to reset to its default.")
     ] = None,
+    change_type: Annotated[
+        list[str] | None,
+        typer.Option("--change-type", metavar="'NAME TYPE'", help="A column and its wider type, such as 'n BIGINT'."),
+    ] = None,
+    drop_column: Annotated[
+        list[str] | None, typer.Option("--drop-column", metavar="NAME", help="A column to drop with its values.")
+    ] = None,
+    rename_column: Annotated[
+        list[str] | None, typer.Option("--rename-column", metavar="OLD=NEW", help="A column and its new name.")
+    ] = None,
+    add_column: Annotated[
+        list[str] | None,
+        typer.Option("--add-column", metavar="'NAME TYPE'", help="A column to add at the end, null in older rows."),
+    ] = None,
     server: options.Server = DEFAULT_TARGET,
 ) -> None:
-    """Set and reset options of a table.
+    """Set and reset options of a table, or change its columns.
 
     You can alter the options that begin with table.datalake. and custom options, whose names are your own: they are
     kept with the table and do nothing. All other options are fixed when the table is created. If a parked table is
     altered, it is resumed, too.
+
+    Columns can be changed on the embedded storage, all in one step: first types, then drops, renames and additions. The
+    lake table follows in the next round. Types that become wider are integers, FLOAT and the precision of a DECIMAL.
     """
-    if not set_option and not reset_option:
+    changes: list[ColumnChange] = [
+        *(WidenColumn(each.name, each.data_type) for each in _given("--change-type", change_type)),
+        *map(DropColumn, drop_column or ()),
+        *itertools.starmap(RenameColumn, _key_values("--rename-column", rename_column or [], "OLD=NEW").items()),
+        *map(AddColumn, _given("--add-column", add_column)),
+    ]
+    if bool(set_option or reset_option) == bool(changes):
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            "nothing to change: expected --set KEY=VALUE or --reset KEY, for example "
-            f"`fluss-tiering tables alter {table} --set table.datalake.freshness=10min`",
+            f"{'options and columns' if changes else 'nothing'} to change: expected --set KEY=VALUE or --reset KEY, or "
+            f"changes of columns, for example `fluss-tiering tables alter {table} --add-column 'note STRING'`",
         )
     with TieringClient(server) as client:
+        if changes:
+            _print_columns(client.alter_table(table, column_changes=changes))
+            return
         set_properties = _key_values("--set", set_option or [])
         _check_resets(client.get_tables([table])[0], reset_option or [])
         info = client.alter_table(table, set_properties, reset_option or [])
@@ -382,7 +414,11 @@ def _columns(
     return columns_like(like, given, key, null_values)
 
 
-def _column(text: str, key: tuple[str, ...]) -> Column:
+def _given(option: str, texts: list[str] | None, key: tuple[str, ...] = ()) -> tuple[Column, ...]:
+    return tuple(_column(option, text, key) for text in texts or ())
+
+
+def _column(option: str, text: str, key: tuple[str, ...]) -> Column:
     quoted = _QUOTED_COLUMN.fullmatch(text.strip())
     if quoted is not None:
         name, data_type = quoted["name"].replace("``", "`"), quoted["type"]
@@ -391,14 +427,14 @@ def _column(text: str, key: tuple[str, ...]) -> Column:
     if not data_type or (quoted is None and name.startswith("`")):
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"--column {text!r}: expected 'NAME TYPE', for example 'id BIGINT' or '`unit price` DOUBLE'",
+            f"{option} {text!r}: expected 'NAME TYPE', for example 'id BIGINT' or '`unit price` DOUBLE'",
         )
     try:
         parsed = DataType.parse(data_type)
     except FlussTieringError as error:
         raise FlussTieringError(
             error.code,
-            f"--column {text!r}: {error.message}. The first blank ends the name: put a name with blanks into "
+            f"{option} {text!r}: {error.message}. The first blank ends the name: put a name with blanks into "
             "backticks, as in '`unit price` DOUBLE'",
         ) from None
     if name in key:
@@ -422,16 +458,16 @@ def _options(info: TableInfo) -> list[list[str]]:
     return [[output.text_cell(key), output.text_cell(value)] for key, value in properties]
 
 
-def _key_value(option: str, text: str) -> tuple[str, str]:
+def _key_value(option: str, text: str, expected: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator or not key.strip():
-        raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{option} {text!r}: expected KEY=VALUE")
+        raise FlussTieringError(ErrorCode.INVALID_REQUEST, f"{option} {text!r}: expected {expected}")
     return key.strip(), value.strip()
 
 
-def _key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
+def _key_values(option: str, texts: Sequence[str], expected: str = "KEY=VALUE") -> dict[str, str]:
     found: dict[str, str] = {}
-    for key, value in (_key_value(option, each) for each in texts):
+    for key, value in (_key_value(option, each, expected) for each in texts):
         if key in found:
             first, second = (masked_options({key: each})[key] for each in (found[key], value))
             raise FlussTieringError(

@@ -11,6 +11,7 @@ from fluss_tiering.client.connection import Connection, parts
 from fluss_tiering.client.failed_call import error_of
 from fluss_tiering.client.scan import TableScan, check_range
 from fluss_tiering.client.security import ClientSecurity
+from fluss_tiering.model.column_changes import ColumnChange
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
@@ -70,15 +71,26 @@ class TableCalls(Connection):
         return wire.table_from_pb(self._call(self._stubs.tables.CreateTable, request).table)
 
     def alter_table(
-        self, path: TablePath, set_properties: Mapping[str, str] | None = None, reset_properties: Iterable[str] = ()
+        self,
+        path: TablePath,
+        set_properties: Mapping[str, str] | None = None,
+        reset_properties: Iterable[str] = (),
+        column_changes: Iterable[ColumnChange] = (),
     ) -> TableInfo:
-        """Set options of a table, and reset others to their defaults. The tiering of the table follows them.
+        """Set options of a table and reset others to their defaults, or change its columns. Tiering follows.
+
+        Args:
+            path: The name of the table.
+            set_properties: The options to set, by key.
+            reset_properties: The keys of the options to reset.
+            column_changes: The changes of columns, which are made in this order, all of them or none. The lake table
+                follows in the next round.
 
         Raises:
-            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE if a value is invalid or an
-                option cannot be changed.
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE if a value is invalid, or an
+                option or a column cannot be changed so; INVALID_REQUEST if nothing is changed, or options and columns.
         """
-        request = wire.alteration_to_pb(path, set_properties or {}, reset_properties)
+        request = wire.alteration_to_pb(path, set_properties or {}, reset_properties, column_changes)
         return wire.table_from_pb(self._call(self._stubs.tables.AlterTable, request).table)
 
     def drop_table(

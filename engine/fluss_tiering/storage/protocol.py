@@ -13,6 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import LogBatch
+from fluss_tiering.model.column_changes import ColumnChange
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
@@ -96,6 +97,22 @@ class TableStorage(Protocol):
                 or cannot change.
         """
         ...
+
+    def alter_columns(self, path: TablePath, changes: Sequence[ColumnChange]) -> TableInfo:
+        """Change the columns of a table in one durable step, between two writes.
+
+        Rows that are written later have the new columns, and those from before are read with them.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE if a change is refused, or if
+                the columns are altered elsewhere.
+        """
+        del changes
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"the columns of {path} are not altered here: expected ALTER TABLE by a client of the Fluss cluster, which "
+            "alters the lake table, too",
+        )
 
     def drop_table(self, path: TablePath) -> TableInfo:
         """Drop a table with its files, and return what it was.

@@ -44,6 +44,8 @@ def conform_write(table: TableInfo, kind: WriteKind, rows: pa.Table) -> pa.Recor
         columns = tuple(descriptor.column(name) for name in descriptor.primary_key)
         ignored = {column.name for column in descriptor.columns} - set(descriptor.primary_key)
         rows = rows.select([index for index, name in enumerate(rows.column_names) if name not in ignored])
+    else:
+        rows = _with_added(table, rows)
     checked = conform(rows, columns, descriptor.primary_key)
     if checked.nbytes > _MAX_WRITE_BYTES:
         raise FlussTieringError(
@@ -52,6 +54,17 @@ def conform_write(table: TableInfo, kind: WriteKind, rows: pa.Table) -> pa.Recor
         )
     batches = checked.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=checked.schema)
+
+
+def _with_added(table: TableInfo, rows: pa.Table) -> pa.Table:
+    """Return rows with nulls in the columns that were added later, if a writer does not know these yet."""
+    if not table.schemas:
+        return rows
+    first, present = table.schemas[0].column_ids, table.present_schema
+    for column, number in zip(present.columns, present.column_ids, strict=True):
+        if number not in first and column.name not in rows.column_names:
+            rows = rows.append_column(column.name, pa.nulls(rows.num_rows))
+    return rows
 
 
 def _check_numbered(table: TableInfo, kind: WriteKind, rows: pa.Table) -> None:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from fluss_tiering.api.v1 import common_pb2, tables_pb2
+from fluss_tiering.model.column_changes import AddColumn, ColumnChange, DropColumn, RenameColumn, WidenColumn
 from fluss_tiering.model.data_type import MAX_NESTING, DataType, DataTypeRoot, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
@@ -16,6 +17,7 @@ from fluss_tiering.model.table import (
     TableDescriptor,
     TableInfo,
     TablePath,
+    TableSchema,
     WriteKind,
 )
 from fluss_tiering.model.table_options import check_option_key
@@ -78,7 +80,7 @@ def column_to_pb(column: Column | Field) -> tables_pb2.PbColumn:
 
 
 def bounded_columns(
-    message: tables_pb2.PbTableDescriptor, columns: Collection[tables_pb2.PbColumn]
+    message: tables_pb2.PbTableDescriptor | tables_pb2.AlterTableRequest, columns: Collection[tables_pb2.PbColumn]
 ) -> Collection[tables_pb2.PbColumn]:
     """Return the columns of a table's definition.
 
@@ -171,6 +173,12 @@ def table_to_pb(table: TableInfo) -> tables_pb2.PbTableInfo:
         created_time=table.created_time,
         lake_catalog_properties=table.lake_catalog_properties,
         bucket_count_epoch=table.bucket_count_epoch,
+        schemas=[
+            tables_pb2.PbTableSchema(
+                schema_id=schema.schema_id, columns=map(column_to_pb, schema.columns), column_ids=schema.column_ids
+            )
+            for schema in table.schemas
+        ],
     )
 
 
@@ -184,20 +192,26 @@ def table_from_pb(message: tables_pb2.PbTableInfo) -> TableInfo:
         created_time=message.created_time,
         lake_catalog_properties=dict(message.lake_catalog_properties),
         bucket_count_epoch=message.bucket_count_epoch,
+        schemas=tuple(
+            TableSchema(schema.schema_id, tuple(map(column_from_pb, schema.columns)), tuple(schema.column_ids))
+            for schema in message.schemas
+        ),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """A change of a table's options.
+    """A change of a table's options or columns.
 
     Attributes:
         set_properties: The options to set, by key.
         reset_properties: The keys of the options to reset to their defaults.
+        column_changes: The changes of columns, in their order. There are none beside changes of options.
     """
 
     set_properties: Mapping[str, str]
     reset_properties: frozenset[str]
+    column_changes: tuple[ColumnChange, ...] = ()
 
     def apply(self, properties: Mapping[str, str]) -> dict[str, str]:
         """Return the options after the change.
@@ -212,28 +226,70 @@ class Alteration:
 
 
 def alteration_to_pb(
-    path: TablePath, set_properties: Mapping[str, str], reset_properties: Iterable[str]
+    path: TablePath,
+    set_properties: Mapping[str, str],
+    reset_properties: Iterable[str],
+    column_changes: Iterable[ColumnChange],
 ) -> tables_pb2.AlterTableRequest:
-    """Return the message of a change of a table's options."""
+    """Return the message of a change of a table's options or columns."""
     return tables_pb2.AlterTableRequest(
-        table_path=path_to_pb(path), set_properties=set_properties, reset_properties=reset_properties
+        table_path=path_to_pb(path),
+        set_properties=set_properties,
+        reset_properties=reset_properties,
+        column_changes=map(_change_to_pb, column_changes),
     )
+
+
+def _change_to_pb(change: ColumnChange) -> tables_pb2.PbColumnChange:
+    match change:
+        case AddColumn(column):
+            return tables_pb2.PbColumnChange(add=column_to_pb(column))
+        case RenameColumn(name, new_name):
+            return tables_pb2.PbColumnChange(rename=tables_pb2.PbColumnRename(name=name, new_name=new_name))
+        case DropColumn(name):
+            return tables_pb2.PbColumnChange(drop=name)
+        case WidenColumn(name, data_type):
+            return tables_pb2.PbColumnChange(widen=column_to_pb(Column(name, data_type)))
+
+
+def _change_from_pb(message: tables_pb2.PbColumnChange) -> ColumnChange:
+    match message.WhichOneof("change"):
+        case "add":
+            return AddColumn(column_from_pb(message.add))
+        case "rename":
+            return RenameColumn(message.rename.name, message.rename.new_name)
+        case "drop":
+            return DropColumn(message.drop)
+        case "widen":
+            widened = column_from_pb(message.widen)
+            return WidenColumn(widened.name, widened.data_type)
+        case _:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                "a PbColumnChange changes nothing that this server knows: expected add, rename, drop or widen",
+            )
 
 
 def alteration_from_pb(message: tables_pb2.AlterTableRequest) -> Alteration:
-    """Return the change of a table's options of a message.
+    """Return the change of a table's options or columns of a message.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if it names no option, an option without a key, or an option both to set and
-            to reset.
+        FlussTieringError: INVALID_REQUEST if it changes nothing, or options and columns, or if it names an option
+            without a key, or an option both to set and to reset, or an unknown change; INVALID_TABLE if the type of a
+            column is not valid.
     """
+    changes = bounded(message, "column_changes", message.column_changes)
+    bounded_columns(message, [column for change in changes for column in (change.add, change.widen)])
     alteration = Alteration(
         dict(bounded(message, "set_properties", message.set_properties)),
         frozenset(bounded(message, "reset_properties", message.reset_properties)),
+        tuple(map(_change_from_pb, changes)),
     )
-    if not alteration.set_properties and not alteration.reset_properties:
+    if bool(alteration.set_properties or alteration.reset_properties) == bool(alteration.column_changes):
         raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST, "AlterTableRequest changes nothing: expected an option to set or to reset"
+            ErrorCode.INVALID_REQUEST,
+            f"AlterTableRequest changes {'options and columns' if alteration.column_changes else 'nothing'}: expected "
+            "options to set or to reset, or changes of columns, each in a request of its own",
         )
     both = sorted(alteration.reset_properties.intersection(alteration.set_properties))
     if both or "" in alteration.set_properties or "" in alteration.reset_properties:

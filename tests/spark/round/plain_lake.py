@@ -72,7 +72,7 @@ class PlainLake:
     tables: dict[str, list[Snapshot]] = field(default_factory=dict)
     before_commit: Callable[[], None] = lambda: None
 
-    def find_table(self, table: TableInfo) -> PlainTable | None:
+    def find_table(self, table: TableInfo, *, follow: bool = False) -> PlainTable | None:
         return PlainTable(self, table) if str(table.path) in self.tables else None
 
     def open_table(self, table: TableInfo) -> PlainTable:

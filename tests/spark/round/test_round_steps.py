@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,8 @@ from plain_rounds import Application, named
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.protocol import FileContent
-from fluss_tiering.model.table import BucketInfo, KvSnapshot, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.column_changes import AddColumn
+from fluss_tiering.model.table import BucketInfo, Column, DataType, KvSnapshot, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim
 from fluss_tiering.spark.round import round as round_module
 from fluss_tiering.spark.round.plan import LogPiece, PlanLimits, SnapshotPiece
@@ -159,7 +160,7 @@ def test_an_empty_round_tells_what_its_plan_cost(application: Application, monke
     application.write(table, named(range(3), "row"))
     application.tier(table)
 
-    def find(lake: PlainLake, of: TableInfo) -> PlainTable:
+    def find(lake: PlainLake, of: TableInfo, *, follow: bool) -> PlainTable:
         application.now += 2
         return PlainTable(lake, of)
 
@@ -171,8 +172,11 @@ def test_an_empty_round_tells_what_its_plan_cost(application: Application, monke
 # Columns that are added meanwhile
 
 
-def altered(monkeypatch: pytest.MonkeyPatch, asked: int, **change: Any) -> list[int]:
-    """Let a table be another one from the given time on that it is asked for; return the schemas of its lake table."""
+def altered(monkeypatch: pytest.MonkeyPatch, alter: Callable[[TableInfo], TableInfo]) -> list[int]:
+    """Let a table be another one from the second time on that it is asked for; return the schemas of its lake table.
+
+    It is asked for once before the round.
+    """
     get_tables = TieringClient.get_tables
     find_table = PlainLake.find_table
     calls: list[int] = []
@@ -181,9 +185,9 @@ def altered(monkeypatch: pytest.MonkeyPatch, asked: int, **change: Any) -> list[
     def get(client: TieringClient, paths: Sequence[TablePath]) -> list[TableInfo]:
         calls.append(1)
         found = get_tables(client, paths)
-        return [replace(each, **change) for each in found] if len(calls) >= asked else found
+        return list(map(alter, found)) if len(calls) > 1 else found
 
-    def find(lake: PlainLake, table: TableInfo) -> PlainTable | None:
+    def find(lake: PlainLake, table: TableInfo, *, follow: bool) -> PlainTable | None:
         opened.append(table.schema_id)
         return find_table(lake, table)
 
@@ -195,8 +199,12 @@ def altered(monkeypatch: pytest.MonkeyPatch, asked: int, **change: Any) -> list[
 def test_a_round_is_planned_again_if_the_table_has_another_schema_by_then(application: Application, monkeypatch):
     table = application.table(key=False)
     application.write(table, named(range(3), "row"))
-    # It is asked for once before the round.
-    opened = altered(monkeypatch, 2, schema_id=table.schema_id + 1)
+    added = AddColumn(Column("note", DataType.parse("STRING")))
+
+    def alter(found: TableInfo) -> TableInfo:
+        return found if found.schemas else application.client.alter_table(table.path, column_changes=[added])
+
+    opened = altered(monkeypatch, alter)
     application.tier(table)
     assert opened == [table.schema_id, table.schema_id + 1]
     ((job, _),) = application.jobs
@@ -207,7 +215,8 @@ def test_a_round_is_planned_again_if_the_table_has_another_schema_by_then(applic
 def test_another_table_of_the_same_name_is_left_to_the_commit(application: Application, monkeypatch):
     table = application.table(key=False)
     application.write(table, named(range(3), "row"))
-    opened = altered(monkeypatch, 2, schema_id=table.schema_id + 1, table_id=table.table_id + 1000)
+    other = {"schema_id": table.schema_id + 1, "table_id": table.table_id + 1000}
+    opened = altered(monkeypatch, lambda found: replace(found, **other))
     application.tier(table)
     assert opened == [table.schema_id]
     ((job, _),) = application.jobs

@@ -301,6 +301,7 @@ class PbTableInfo(_message.Message):
     CREATED_TIME_FIELD_NUMBER: _builtins.int
     LAKE_CATALOG_PROPERTIES_FIELD_NUMBER: _builtins.int
     BUCKET_COUNT_EPOCH_FIELD_NUMBER: _builtins.int
+    SCHEMAS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     """The id of the table."""
     schema_id: _builtins.int
@@ -323,6 +324,12 @@ class PbTableInfo(_message.Message):
     def lake_catalog_properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """The settings of the lake catalog that the table is tiered into, with the secrets that a round needs."""
 
+    @_builtins.property
+    def schemas(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbTableSchema]:
+        """All schemas, from the first to the present one. It is empty if the columns were never altered, and for a table of a
+        cluster, which keeps its schemas itself.
+        """
+
     def __init__(
         self,
         *,
@@ -333,14 +340,49 @@ class PbTableInfo(_message.Message):
         created_time: _builtins.int = ...,
         lake_catalog_properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         bucket_count_epoch: _builtins.int = ...,
+        schemas: _abc.Iterable[Global___PbTableSchema] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["descriptor", b"descriptor", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count_epoch", b"bucket_count_epoch", "created_time", b"created_time", "descriptor", b"descriptor", "lake_catalog_properties", b"lake_catalog_properties", "schema_id", b"schema_id", "table_id", b"table_id", "table_path", b"table_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count_epoch", b"bucket_count_epoch", "created_time", b"created_time", "descriptor", b"descriptor", "lake_catalog_properties", b"lake_catalog_properties", "schema_id", b"schema_id", "schemas", b"schemas", "table_id", b"table_id", "table_path", b"table_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PbTableInfo: _TypeAlias = PbTableInfo  # noqa: Y015
+
+@_typing.final
+class PbTableSchema(_message.Message):
+    """The columns that a table has, or had before they were altered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMA_ID_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    COLUMN_IDS_FIELD_NUMBER: _builtins.int
+    schema_id: _builtins.int
+    """The id with which rows are stored that have these columns."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbColumn]:
+        """The columns in their order."""
+
+    @_builtins.property
+    def column_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The id of each column. It stays when the column is renamed or widened, and no later column gets it."""
+
+    def __init__(
+        self,
+        *,
+        schema_id: _builtins.int = ...,
+        columns: _abc.Iterable[Global___PbColumn] | None = ...,
+        column_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_ids", b"column_ids", "columns", b"columns", "schema_id", b"schema_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PbTableSchema: _TypeAlias = PbTableSchema  # noqa: Y015
 
 @_typing.final
 class DescribeStorageRequest(_message.Message):
@@ -461,7 +503,9 @@ Global___CreateTableResponse: _TypeAlias = CreateTableResponse  # noqa: Y015
 
 @_typing.final
 class AlterTableRequest(_message.Message):
-    """Changes the options of a table. At least one option must be named, and none both to set and to reset."""
+    """Changes the options of a table, or its columns. At least one option or change must be named, not both, and no option
+    both to set and to reset.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -488,6 +532,7 @@ class AlterTableRequest(_message.Message):
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     SET_PROPERTIES_FIELD_NUMBER: _builtins.int
     RESET_PROPERTIES_FIELD_NUMBER: _builtins.int
+    COLUMN_CHANGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def table_path(self) -> _common_pb2.PbTablePath:
         """The path of the table."""
@@ -500,20 +545,93 @@ class AlterTableRequest(_message.Message):
     def reset_properties(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The keys of the options to reset to their defaults."""
 
+    @_builtins.property
+    def column_changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbColumnChange]:
+        """The changes of columns. All of them are made in one step, in this order, or none."""
+
     def __init__(
         self,
         *,
         table_path: _common_pb2.PbTablePath | None = ...,
         set_properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         reset_properties: _abc.Iterable[_builtins.str] | None = ...,
+        column_changes: _abc.Iterable[Global___PbColumnChange] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reset_properties", b"reset_properties", "set_properties", b"set_properties", "table_path", b"table_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_changes", b"column_changes", "reset_properties", b"reset_properties", "set_properties", b"set_properties", "table_path", b"table_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AlterTableRequest: _TypeAlias = AlterTableRequest  # noqa: Y015
+
+@_typing.final
+class PbColumnChange(_message.Message):
+    """A change of one column. No change is possible of a column that a key or an option of the table names."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADD_FIELD_NUMBER: _builtins.int
+    RENAME_FIELD_NUMBER: _builtins.int
+    DROP_FIELD_NUMBER: _builtins.int
+    WIDEN_FIELD_NUMBER: _builtins.int
+    drop: _builtins.str
+    """The name of the column to drop."""
+    @_builtins.property
+    def add(self) -> Global___PbColumn:
+        """The nullable column to add at the end. Rows that are there already have null in it."""
+
+    @_builtins.property
+    def rename(self) -> Global___PbColumnRename:
+        """The column to rename."""
+
+    @_builtins.property
+    def widen(self) -> Global___PbColumn:
+        """The name and the wider type of a column. Whether it may be null stays as it is."""
+
+    def __init__(
+        self,
+        *,
+        add: Global___PbColumn | None = ...,
+        rename: Global___PbColumnRename | None = ...,
+        drop: _builtins.str = ...,
+        widen: Global___PbColumn | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "change", b"change", "drop", b"drop", "rename", b"rename", "widen", b"widen"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "change", b"change", "drop", b"drop", "rename", b"rename", "widen", b"widen"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["add", "rename", "drop", "widen"]  # noqa: Y015
+    _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
+
+Global___PbColumnChange: _TypeAlias = PbColumnChange  # noqa: Y015
+
+@_typing.final
+class PbColumnRename(_message.Message):
+    """Another name of a column."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    NEW_NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name."""
+    new_name: _builtins.str
+    """The new name."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        new_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "new_name", b"new_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PbColumnRename: _TypeAlias = PbColumnRename  # noqa: Y015
 
 @_typing.final
 class AlterTableResponse(_message.Message):

@@ -126,7 +126,8 @@ class TablesServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AlterTable(self, request, context):
-        """Sets and resets table options, for example table.datalake.freshness. Columns and keys cannot be changed.
+        """Sets and resets table options, for example table.datalake.freshness, or changes columns of a table of the embedded
+        storage. Keys cannot be changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

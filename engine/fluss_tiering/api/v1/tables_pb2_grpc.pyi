@@ -38,7 +38,9 @@ class TablesStub:
     CreateTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]
     """Creates a table."""
     AlterTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.AlterTableRequest, _tables_pb2.AlterTableResponse]
-    """Sets and resets table options, for example table.datalake.freshness. Columns and keys cannot be changed."""
+    """Sets and resets table options, for example table.datalake.freshness, or changes columns of a table of the embedded
+    storage. Keys cannot be changed.
+    """
     DropTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]
     """Drops a table with its rows. Its lake table is kept. The call fails with INVALID_TIERING_STATE if the table is tiered
     and has records that are not in the lake, unless drop_untiered is set.
@@ -85,7 +87,9 @@ class TablesAsyncStub(TablesStub):
     CreateTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]  # type: ignore[assignment]
     """Creates a table."""
     AlterTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.AlterTableRequest, _tables_pb2.AlterTableResponse]  # type: ignore[assignment]
-    """Sets and resets table options, for example table.datalake.freshness. Columns and keys cannot be changed."""
+    """Sets and resets table options, for example table.datalake.freshness, or changes columns of a table of the embedded
+    storage. Keys cannot be changed.
+    """
     DropTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]  # type: ignore[assignment]
     """Drops a table with its rows. Its lake table is kept. The call fails with INVALID_TIERING_STATE if the table is tiered
     and has records that are not in the lake, unless drop_untiered is set.
@@ -147,7 +151,9 @@ class TablesServicer(metaclass=_abc_1.ABCMeta):
         request: _tables_pb2.AlterTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.AlterTableResponse, _abc.Awaitable[_tables_pb2.AlterTableResponse]]:
-        """Sets and resets table options, for example table.datalake.freshness. Columns and keys cannot be changed."""
+        """Sets and resets table options, for example table.datalake.freshness, or changes columns of a table of the embedded
+        storage. Keys cannot be changed.
+        """
 
     @_abc_1.abstractmethod
     def DropTable(

@@ -7,11 +7,12 @@ background job tries it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
 
+from fluss_tiering.model.column_changes import ColumnChange
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot, is_switched_on
 from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, TablePath, partition_name
@@ -84,6 +85,22 @@ class TableDefinitions:
                 # Options that tiering does not follow must not stay.
                 await self._take_back(path, lambda: self._storage.alter_table(path, before.descriptor.properties))
                 raise
+            return table
+
+    async def alter_columns(self, path: TablePath, changes: Sequence[ColumnChange]) -> TableInfo:
+        """Change the columns of a table, and resume it if it is parked.
+
+        Raises:
+            FlussTieringError: The errors of `TableStorage.alter_columns`.
+        """
+        async with self._lock:
+            table = await self._threads.storage(self._storage.alter_columns, path, changes)
+            try:
+                await self._threads.control(self._managers.tiering.alter, table)
+            except FlussTieringError as error:
+                # Rows may have the new columns already, so that these stay.
+                self._unsettled[path] = None
+                logger.warning("an altered table is resumed later", table=str(path), error=error.message)
             return table
 
     async def drop(self, path: TablePath, *, ignore_if_not_exists: bool, drop_untiered: bool) -> int | None:

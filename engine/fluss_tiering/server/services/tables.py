@@ -67,11 +67,15 @@ class TablesServicer(GeneratedTablesServicer):
         return pb.CreateTableResponse(table=self._table_to_pb(table, caller()))
 
     async def AlterTable(self, request: pb.AlterTableRequest, context: object) -> pb.AlterTableResponse:
-        """Set and reset options of a table, and apply them to its tiering."""
+        """Set and reset options of a table, and apply them to its tiering; or change its columns."""
         path = wire.path_from_pb(required(request, "table_path", request.table_path))
         alteration = wire.alteration_from_pb(request)
         _require_options(path, {*alteration.set_properties, *alteration.reset_properties})
-        table = await self._threads.to_its_end(self._definitions.alter(path, alteration.apply))
+        if alteration.column_changes:
+            altering = self._definitions.alter_columns(path, alteration.column_changes)
+        else:
+            altering = self._definitions.alter(path, alteration.apply)
+        table = await self._threads.to_its_end(altering)
         return pb.AlterTableResponse(table=self._table_to_pb(table, caller()))
 
     async def DropTable(self, request: pb.DropTableRequest, context: object) -> pb.DropTableResponse:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from fluss_tiering.model.column_changes import ColumnChange
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, TablePath
 from fluss_tiering.storage.data_dir import TABLES_FOLDER, DataDir
+from fluss_tiering.storage.embedded.column_changes import with_changed_columns
 from fluss_tiering.storage.embedded.layout import table_folder, table_folder_name
 from fluss_tiering.storage.embedded.rocksdb import RocksDbMemory
 from fluss_tiering.storage.embedded.table.folder import make_table_folder, open_table, read_table_file, write_table_file
@@ -128,15 +130,22 @@ class Catalog:
         with self._lock:
             table = self.get(path)
             info = replace(table.info, descriptor=altered(table.info.descriptor, properties))
-            with reporting_os_errors("write the definition in", table.folder):
-                try:
-                    write_table_file(table.folder, info)
-                except OSError:
-                    # The new definition may be in its place already, and would count after a restart.
-                    with suppress(OSError):
-                        write_table_file(table.folder, table.info)
-                    raise
+            _write(table, info)
             table.info = info
+            return info
+
+    def alter_columns(self, path: TablePath, changes: Sequence[ColumnChange]) -> TableInfo:
+        """Change the columns of a table between two writes.
+
+        Raises:
+            FlussTieringError: TABLE_NOT_EXIST if there is no such table; INVALID_TABLE if a change is refused; STORAGE
+                if the disk refuses.
+        """
+        table = self.get(path)
+        with table.exclusively(), self._lock:
+            info = with_changed_columns(table.info, changes)
+            _write(table, info)
+            table.use(info)
             return info
 
     def drop(self, path: TablePath) -> TableInfo:
@@ -177,6 +186,17 @@ class Catalog:
             raise corrupt(table.folder, f"is a second {table.info.path}", f"only {other.folder}", "move one away")
         self._by_path[table.info.path] = table
         self._by_id[table.info.table_id] = table
+
+
+def _write(table: EmbeddedTable, info: TableInfo) -> None:
+    with reporting_os_errors("write the definition in", table.folder):
+        try:
+            write_table_file(table.folder, info)
+        except OSError:
+            # The new definition may be in its place already, and would count after a restart.
+            with suppress(OSError):
+                write_table_file(table.folder, table.info)
+            raise
 
 
 def _folders(parent: Path, kind: str) -> list[Path]:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from fluss_tiering.model.clock import Clock
+from fluss_tiering.model.column_changes import ColumnChange
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,
@@ -135,6 +136,10 @@ class EmbeddedStorage(TableStorage):
     def alter_table(self, path: TablePath, properties: Mapping[str, str]) -> TableInfo:
         """Replace the options of a table; see `TableStorage`."""
         return self._catalog.alter(path, properties)
+
+    def alter_columns(self, path: TablePath, changes: Sequence[ColumnChange]) -> TableInfo:
+        """Change the columns of a table; see `TableStorage`."""
+        return self._catalog.alter_columns(path, changes)
 
     def drop_table(self, path: TablePath) -> TableInfo:
         """Drop a table with its files; see `TableStorage`."""

@@ -85,6 +85,16 @@ def validate(descriptor: TableDescriptor) -> TableDescriptor:
     return resolved
 
 
+def check_altered(descriptor: TableDescriptor) -> None:
+    """Check the columns of a table that were altered.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if a rule for the columns of a table is broken.
+    """
+    _check_columns(descriptor.columns)
+    check_lake_rules(descriptor)
+
+
 def altered(descriptor: TableDescriptor, properties: Mapping[str, str]) -> TableDescriptor:
     """Return the descriptor with these options instead of its own.
 

@@ -113,6 +113,10 @@ class BucketGroups:
         self._segment_bytes = segment_bytes
         self._allocate_partition_ids = allocate_partition_ids
 
+    def use(self, info: TableInfo) -> None:
+        """Open buckets by this definition of the table from now on."""
+        self._info = info
+
     def find(self) -> list[BucketGroup]:
         """Return the groups, ordered by partition id. Delete folders that a crash left half made or half dropped.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, TableSchema
 from fluss_tiering.storage.embedded.layout import (
     LOG_ENDS_FILE,
     METADATA_FOLDER,
@@ -31,6 +31,8 @@ from fluss_tiering.storage.files import (
 )
 
 _FORMAT_VERSION: Final = 1
+_WITH_SCHEMAS: Final = 2
+"""The version of a file with several schemas, which older releases would read wrong."""
 _REMEDY: Final = "restore it from a backup, or move the table's folder away and load the table again"
 
 
@@ -99,16 +101,14 @@ def write_table_file(folder: Path, info: TableInfo) -> None:
     write_json(
         folder / TABLE_FILE,
         {
-            "format_version": _FORMAT_VERSION,
+            "format_version": _WITH_SCHEMAS if info.schemas else _FORMAT_VERSION,
             "table_id": info.table_id,
             "database": info.path.database,
             "table": info.path.table,
             "schema_id": info.schema_id,
             "created_time": info.created_time,
-            "columns": [
-                {"name": column.name, "type": str(column.data_type), "comment": column.comment}
-                for column in descriptor.columns
-            ],
+            **({"schemas": list(map(_schema_to_json, info.schemas))} if info.schemas else {}),
+            "columns": _columns_to_json(descriptor.columns),
             "primary_key": list(descriptor.primary_key),
             "bucket_keys": list(descriptor.bucket_keys),
             "partition_keys": list(descriptor.partition_keys),
@@ -119,6 +119,15 @@ def write_table_file(folder: Path, info: TableInfo) -> None:
     )
 
 
+def _schema_to_json(schema: TableSchema) -> dict[str, object]:
+    ids = list(schema.column_ids)
+    return {"schema_id": schema.schema_id, "columns": _columns_to_json(schema.columns), "column_ids": ids}
+
+
+def _columns_to_json(columns: Sequence[Column]) -> list[dict[str, object]]:
+    return [{"name": column.name, "type": str(column.data_type), "comment": column.comment} for column in columns]
+
+
 def read_table_file(folder: Path) -> TableInfo:
     """Return the definition in a table's folder.
 
@@ -127,9 +136,9 @@ def read_table_file(folder: Path) -> TableInfo:
     """
     path = folder / TABLE_FILE
     content = read_json(path, _REMEDY)
-    if content.get("format_version") != _FORMAT_VERSION:
+    if content.get("format_version") not in (_FORMAT_VERSION, _WITH_SCHEMAS):
         found = f"has the format version {content.get('format_version')!r}"
-        raise corrupt(path, found, f"version {_FORMAT_VERSION}", "use the release that wrote this data folder")
+        raise corrupt(path, found, f"version {_WITH_SCHEMAS} at most", "use the release that wrote this data folder")
     try:
         return TableInfo(
             table_id=int(content["table_id"]),
@@ -137,6 +146,10 @@ def read_table_file(folder: Path) -> TableInfo:
             schema_id=int(content["schema_id"]),
             descriptor=_descriptor(content),
             created_time=int(content["created_time"]),
+            schemas=tuple(
+                TableSchema(int(each["schema_id"]), _columns(each), tuple(each["column_ids"]))
+                for each in content.get("schemas", ())
+            ),
         )
     except (KeyError, TypeError, ValueError, AttributeError, FlussTieringError) as error:
         raise corrupt(path, f"is no table's definition ({error!r})", "one that this storage wrote", _REMEDY) from error
@@ -144,9 +157,7 @@ def read_table_file(folder: Path) -> TableInfo:
 
 def _descriptor(content: dict[str, Any]) -> TableDescriptor:
     return TableDescriptor(
-        columns=tuple(
-            Column(column["name"], DataType.parse(column["type"]), column["comment"]) for column in content["columns"]
-        ),
+        columns=_columns(content),
         primary_key=tuple(content["primary_key"]),
         bucket_keys=tuple(content["bucket_keys"]),
         num_buckets=int(content["num_buckets"]),
@@ -154,4 +165,10 @@ def _descriptor(content: dict[str, Any]) -> TableDescriptor:
         comment=content["comment"],
         # The file of a table that is older than the support for partitions does not have this entry.
         partition_keys=tuple(content.get("partition_keys", ())),
+    )
+
+
+def _columns(content: dict[str, Any]) -> tuple[Column, ...]:
+    return tuple(
+        Column(column["name"], DataType.parse(column["type"]), column["comment"]) for column in content["columns"]
     )

@@ -32,7 +32,7 @@ class EmbeddedTable:
     Its buckets are opened when they are first needed, so that a start with thousands of tables is quick.
 
     Attributes:
-        info: The table's definition, whose options may change.
+        info: The table's definition, whose options and columns may change.
         old_offsets: The offsets files that nobody needs any more.
     """
 
@@ -127,21 +127,35 @@ class EmbeddedTable:
             FlussTieringError: INVALID_ROWS if the rows do not fit the table; PARTITION_NOT_EXIST if a partition is
                 dropped in the meantime; STORAGE if the disk refuses; CORRUPT_DATA if stored rows are damaged.
         """
-        placed = dict(self._place(kind, conform_write(self.info, kind, rows)))
-        with self._locked(placed) as buckets:
-            try:
-                for bucket in buckets:
-                    bucket.stage(kind, placed[bucket], commit_timestamp, opens_new=len(buckets) <= _MANY_BUCKETS)
-                sync_each(LogBucket.sync, buckets)
-            except BaseException:
-                for bucket in buckets:
-                    bucket.rollback()
-                raise
+        while True:
+            info = self.info
+            placed = dict(self._place(kind, conform_write(info, kind, rows)))
+            with self._locked(placed) as buckets:
+                if self.info.schema_id == info.schema_id:
+                    return self._write(kind, placed, buckets, commit_timestamp)
+            # The columns were altered meanwhile.
+
+    def _write(
+        self,
+        kind: WriteKind,
+        placed: Mapping[LogBucket, pa.RecordBatch],
+        buckets: Sequence[LogBucket],
+        commit_timestamp: int,
+    ) -> Mapping[TableBucket, int]:
+        """Write the rows of each bucket; the caller holds the buckets' locks."""
+        try:
             for bucket in buckets:
-                bucket.publish()
+                bucket.stage(kind, placed[bucket], commit_timestamp, opens_new=len(buckets) <= _MANY_BUCKETS)
+            sync_each(LogBucket.sync, buckets)
+        except BaseException:
             for bucket in buckets:
-                bucket.apply()
-            return {bucket.bucket: bucket.log_end_offset for bucket in buckets}
+                bucket.rollback()
+            raise
+        for bucket in buckets:
+            bucket.publish()
+        for bucket in buckets:
+            bucket.apply()
+        return {bucket.bucket: bucket.log_end_offset for bucket in buckets}
 
     def take_snapshots(self, buckets: Collection[TableBucket] | None = None) -> list[KvSnapshot]:
         """Return a KV snapshot of each bucket that was ever written to.
@@ -213,6 +227,14 @@ class EmbeddedTable:
                 held.enter_context(group.exclusively())
             self._refuse_dropped()
             yield
+
+    def use(self, info: TableInfo) -> None:
+        """Be the table of this definition from now on, within a block of `exclusively`."""
+        self.info = info
+        self._source.use(info)
+        for group in self._open_groups():
+            for bucket in group.opened:
+                bucket.use(info)
 
     def release_files(self) -> None:
         """Close all files, within a block of `exclusively`. They are opened again when they are needed.
