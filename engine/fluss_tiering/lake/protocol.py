@@ -448,8 +448,12 @@ class LakeTable(Protocol):
 class LakeCatalog(Protocol):
     """Opens lake tables."""
 
-    def find_table(self, table: TableInfo) -> LakeTable | None:
+    def find_table(self, table: TableInfo, *, follow: bool = False) -> LakeTable | None:
         """Return the lake table of a table; None if there is none.
+
+        Args:
+            follow: Whether the columns of the lake table are changed first as those of the table were. Without it, the
+                lake table may be that of an older schema of the table.
 
         Raises:
             FlussTieringError: LAKE_TABLE_MISMATCH if a lake table with another layout exists; STORAGE if the lake

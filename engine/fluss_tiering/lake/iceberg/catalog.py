@@ -31,6 +31,7 @@ from fluss_tiering.lake.iceberg.layout import (
     table_properties,
 )
 from fluss_tiering.lake.iceberg.library import JavaCatalog, JavaTable, ask, call, library
+from fluss_tiering.lake.iceberg.metadata.followed_columns import changes, followed, following
 from fluss_tiering.lake.iceberg.metadata.own_commits import newest_own_commit
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout, row_transforms
@@ -52,6 +53,8 @@ _REFUSED_REQUESTS: Final = frozenset(
     {"BadRequestException", "IllegalArgumentException", "UnsupportedOperationException", "ValidationException"}
 )
 """The exceptions with which catalogs answer a request that they understand and do not serve."""
+_TRIES_TO_FOLLOW: Final = 4
+"""How often the columns of a lake table are changed, if somebody else commits meanwhile."""
 _ICEBERG_CLASSES: Final = "org.apache.iceberg."
 _CACHING_CATALOG: Final = "CachingCatalog"
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
@@ -85,8 +88,11 @@ class IcebergCatalogs:
             handle = self._create(catalog, table)
         return self._opened(table, handle)
 
-    def find_table(self, table: TableInfo) -> IcebergTable | None:
+    def find_table(self, table: TableInfo, *, follow: bool = False) -> IcebergTable | None:
         """Return the lake table of a table; None if there is none.
+
+        Args:
+            follow: Whether the columns of the lake table are changed first as those of the table were.
 
         Raises:
             FlussTieringError: LAKE_TABLE_MISMATCH if a lake table with another layout exists; INVALID_TABLE if the
@@ -97,7 +103,27 @@ class IcebergCatalogs:
             handle = self._load(table)
             if handle is None:
                 return None
+            if follow and table.schemas:
+                handle = self._followed(table, handle)
         return self._opened(table, handle)
+
+    def _followed(self, table: TableInfo, handle: JavaTable) -> JavaTable:
+        """Return a lake table after its columns were changed as those of its table were. Errors are those of the JVM.
+
+        Whether a commit has landed is looked up, since the lake table says whose columns it has.
+        """
+        for attempt in range(_TRIES_TO_FOLLOW):
+            described = ask(handle, "describe")
+            before = followed(table, handle, described)
+            if before.schema_id == table.schema_id and described["properties"].items() >= following(table).items():
+                break
+            try:
+                call(handle, "changeColumns", changes(before, table, described))
+            except JAVA_ERRORS:
+                if attempt == _TRIES_TO_FOLLOW - 1:
+                    raise
+            handle = self._load(table) or handle
+        return handle
 
     def _load(self, table: TableInfo) -> JavaTable | None:
         catalog = self._catalog(table.lake_catalog_properties)
@@ -109,6 +135,7 @@ class IcebergCatalogs:
     def _opened(self, table: TableInfo, handle: JavaTable) -> IcebergTable:
         with lake_errors(f"open the lake table {table.lake_path}"):
             described = ask(handle, "describe")
+        table = followed(table, handle, described)
         layout = LakeLayout(
             schema=described["schema"],
             specs=described["specs"],
@@ -150,7 +177,7 @@ class IcebergCatalogs:
         asked = {
             "schema": schema_json(table.descriptor, clean=clean is not None),
             "fields": [(field.column, field.name, field.number) for field in fields],
-            "properties": table_properties(table.descriptor),
+            "properties": {**table_properties(table.descriptor), **following(table)},
             "sortedBy": (SORT_COLUMN,) if clean is None else sort_columns_of(table.descriptor.properties),
         }
         try:

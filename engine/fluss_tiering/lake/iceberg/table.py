@@ -118,6 +118,21 @@ class IcebergTable:
         return all(field["name"] != BUCKET_COLUMN for field in self._schema["fields"])
 
     @property
+    def table(self) -> TableInfo:
+        """The table, under the schema that the lake table follows."""
+        return self._table
+
+    def names_in(self, snapshot_id: int) -> Mapping[str, str | None]:
+        """Return the name that each column of the lake table had in a snapshot; None if the snapshot does not have it.
+
+        Raises:
+            FlussTieringError: STORAGE if the lake cannot be read.
+        """
+        with lake_errors(f"read snapshot {snapshot_id} of the lake table {self._table.lake_path}"):
+            found = {field["id"]: field["name"] for field in ask(self._handle, "schemaOf", snapshot_id)["fields"]}
+        return {field["name"]: found.get(field["id"]) for field in self._schema["fields"]}
+
+    @property
     def java_table(self) -> JavaTable:
         """The table in the JVM, for maintenance."""
         return self._handle

@@ -28,6 +28,7 @@ from pyspark.sql.types import DataType as SparkType
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import refuse_times
 from fluss_tiering.lake.names import lake_table_name, quoted
 from fluss_tiering.lake.protocol import CommittedSnapshot
@@ -61,14 +62,14 @@ class _Scope:
     """What is compared of a table.
 
     Attributes:
-        is_clean: Whether the lake table has the clean layout.
+        lake: The lake table.
         offsets: The offsets up to which it has the logs.
         held: The buckets of which it has something.
         begin: The snapshot after which the logs are compared, if their beginning is gone.
     """
 
     table: TableInfo
-    is_clean: bool
+    lake: IcebergTable
     snapshot_id: int
     offsets: Mapping[TableBucket, int]
     held: Sequence[BucketInfo]
@@ -99,6 +100,7 @@ def verify_table(
         if known is None:
             return TableAudit(table.path, None)
         raise missing_lake_table(table, known)
+    table = lake_table.table
     # This also fails if the lake's history does not belong to the table.
     read_offsets = open_offsets_reader(client.describe_storage(), table)
     unregistered = lake_table.unregistered_commit(None if known is None else known.snapshot_id, read_offsets)
@@ -124,7 +126,7 @@ def verify_table(
         return damaged_file(spark, table, snapshot_id, lake_table.file_writer().io_properties)
 
     begin = begin_of_comparison(table, lake_table, held, read_offsets) if lake_table.is_clean else None
-    scope = _Scope(table, lake_table.is_clean, snapshot_id, offsets, held, begin)
+    scope = _Scope(table, lake_table, snapshot_id, offsets, held, begin)
     with _source_plan(client, scope, limits, target=target) as plan:
         try:
             source_rows, lake_rows = _sides(client, spark, scope, plan, target)
@@ -197,7 +199,7 @@ def _sides(
     # The lake table was opened before, so that all of what is missing there is expired by now.
     now = datetime.now(UTC)
     source, lake = without_records(table, source, now), without_records(table, lake, now)
-    if scope.is_clean:
+    if scope.lake.is_clean:
         source, lake = without_places(table, source), without_places(table, lake)
     if scope.begin is not None:
         before = without_records(table, _lake(spark, scope, scope.begin.snapshot_id, plan), now)
@@ -280,6 +282,9 @@ def _lake(spark: SparkSession, scope: _Scope, snapshot_id: int, plan: RoundPlan)
     """Return the lake's rows of the buckets that the source still has, from the start of its logs on."""
     table, held = scope.table, scope.held
     rows = spark.read.option("versionAsOf", snapshot_id).table(lake_table_name(table))
+    # A snapshot has the columns of its time.
+    names = scope.lake.names_in(snapshot_id)
+    rows = rows.select(*((sf.col(quoted(was)) if was else sf.lit(None)).alias(name) for name, was in names.items()))
     # Users may have added columns to the lake table, and widened types. A hash depends on the type.
     wanted = from_arrow_schema(schema_of(table), prefer_timestamp_ntz=True)
     narrowed = {
@@ -288,13 +293,13 @@ def _lake(spark: SparkSession, scope: _Scope, snapshot_id: int, plan: RoundPlan)
         if field.name in rows.columns and rows.schema[field.name].dataType != field.dataType
     }
     rows = rows.withColumns(narrowed)
-    if scope.is_clean:
+    if scope.lake.is_clean:
         rows = with_buckets(table, rows)
     if table.descriptor.partition_keys:
         present = sorted({info.partition_values for info in held})
         # The lake keeps the rows of partitions that were dropped.
         rows = rows.where(reduce(or_, (_in_partition(table, values) for values in present), sf.lit(False)))
-    if not (table.has_primary_key or scope.is_clean):
+    if not (table.has_primary_key or scope.lake.is_clean):
         for info in held:
             start = plan.start_offsets.get(info.bucket, 0)
             if start > 0:

@@ -43,13 +43,13 @@ class LakeRewrittenError(FlussTieringError):
 
 
 def open_lake_table(client: TieringClient, catalog: LakeCatalog, table: TableInfo) -> LakeTable:
-    """Open the lake table of a table. It is created only if nothing of the table was ever registered.
+    """Open the lake table of a table, with the table's columns. It is created only if nothing was ever registered.
 
     Raises:
         FlussTieringError: LAKE_TABLE_MISMATCH if the lake table was renamed or dropped, or has another layout; STORAGE
             if the lake cannot be reached.
     """
-    found = catalog.find_table(table)
+    found = catalog.find_table(table, follow=True)
     if found is not None:
         return found
     known = client.lake_snapshot(table.path)

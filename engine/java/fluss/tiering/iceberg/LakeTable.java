@@ -30,6 +30,7 @@ import org.apache.iceberg.io.SupportsStorageCredentials;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.iceberg.util.SnapshotUtil;
 import org.apache.spark.sql.SparkSession;
 
 /**
@@ -154,6 +155,16 @@ public final class LakeTable extends BaseTable {
             }
         }
         return Json.answer(sizes);
+    }
+
+    /** Return the schema of a snapshot. */
+    public Object schemaOf(String snapshot) {
+        return Json.answer(Json.read(SchemaParser.toJson(SnapshotUtil.schemaFor(this, Long.parseLong(snapshot)))));
+    }
+
+    /** Change columns: see {@link ColumnChanges#make}. */
+    public void changeColumns(String changes) {
+        ColumnChanges.make(this, Json.read(changes));
     }
 
     /** Return commits of tiering: see {@link History#commits}. */
