@@ -108,7 +108,7 @@ def _parsed(text: str) -> Iterator[PartitionTransform]:
             raise _wrong(text, f"{term[0].rstrip(', ')!r} is no transform")
         number = int(numbers[0]) if numbers else None
         if number is not None and not 0 < number <= _MAX_NUMBER:
-            raise _wrong(text, f"{term[0].rstrip(', ')!r} has the number {number}: expected 1 to {_MAX_NUMBER}")
+            raise _wrong(text, f"{term[0].rstrip(', ')!r} has the number {number}, which is not 1 to {_MAX_NUMBER}")
         yield PartitionTransform(columns[0].strip("`"), name, number)
 
 

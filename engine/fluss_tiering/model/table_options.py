@@ -492,10 +492,10 @@ def record_expiry(properties: Mapping[str, str]) -> tuple[str, int] | None:
     if after is None and column is None:
         return None
     if after is None or column is None:
+        named = (LAKE_RECORD_EXPIRE_TIME.key, LAKE_RECORD_TIME_FIELD.key)
+        given, missing = named if column is None else reversed(named)
         raise FlussTieringError(
-            ErrorCode.INVALID_TABLE,
-            f"{LAKE_RECORD_EXPIRE_TIME.key} is {after!r} and {LAKE_RECORD_TIME_FIELD.key} is {column!r}: expected "
-            "both options or none",
+            ErrorCode.INVALID_TABLE, f"{given} is set and {missing} is not: expected both options or none"
         )
     return column, _duration_ms(LAKE_RECORD_EXPIRE_TIME, after)
 

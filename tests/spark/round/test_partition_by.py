@@ -220,7 +220,7 @@ def misplaced_since(tiering: Tiering, table: TableInfo) -> list[Any]:
         ("weeks(at)", "'weeks(at)' is no transform"),
         ("days(at, 3)", "'days(at, 3)' is no transform"),
         ("bucket(at)", "'bucket(at)' is no transform"),
-        ("bucket(0, id)", "expected 1 to 2147483647"),
+        ("bucket(0, id)", "the number 0, which is not 1 to 2147483647"),
         ("days(at), hours(at)", "hours(at) comes after another one of the same column"),
         ("bucket(2, id), bucket(4, id)", "bucket(4, id) comes after another one of the same column"),
         ("days(at", "neither a column nor a transform"),
