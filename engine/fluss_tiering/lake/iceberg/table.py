@@ -17,10 +17,10 @@ from fluss_tiering.lake.iceberg.by_position import PositionFileWriter, look_at_f
 from fluss_tiering.lake.iceberg.by_rows import PartitionedFileWriter, computable
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, locations_of
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
-from fluss_tiering.lake.iceberg.deletes import can_be_read, live_data_files
+from fluss_tiering.lake.iceberg.deletes import live_data_files
 from fluss_tiering.lake.iceberg.field_ids import all_ids, all_ids_of_json, with_field_ids
 from fluss_tiering.lake.iceberg.java import lake_errors
-from fluss_tiering.lake.iceberg.layout import SORT_COLUMN, has_text_keys
+from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
 from fluss_tiering.lake.iceberg.library import JavaPlan, JavaTable, ask, call, delete_locations
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.own_commits import (
@@ -35,13 +35,12 @@ from fluss_tiering.lake.iceberg.metadata.properties import write_properties
 from fluss_tiering.lake.iceberg.metadata.renewal import RenewedTable
 from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
+from fluss_tiering.lake.iceberg.placement import Placement
 from fluss_tiering.lake.iceberg.pruning.bloom_filters import bloom_filters
 from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
-from fluss_tiering.lake.iceberg.validation import spec_fields
 from fluss_tiering.lake.key_index import IndexStore
-from fluss_tiering.lake.names import lake_table_name, round_file_name
+from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.protocol import (
-    ANY_BUCKET,
     CommittedSnapshot,
     ForeignCommit,
     LakeCommit,
@@ -362,9 +361,9 @@ class IcebergTable:
         partitions = {values for _, values in places}
         # A table may have thousands of partitions with old rows, and a round changes few of them.
         keys = sorted(partitions) if len(partitions) <= _MAX_PARTITIONS_LOOKED_AT else None
-        leading = self._leading_keys
+        leading = self.placement.leading_keys
         for file in live_data_files(self._handle, self._base, keys=keys, leading=leading):
-            place = self.place_of(file) if self._by_bucket else self._place_by_rows(file)
+            place = self.placement.place_for_deletes(file)
             if place is None:
                 # Whose place is not known, or whose keys executors cannot read, can only be deleted from by key.
                 return {}
@@ -375,52 +374,13 @@ class IcebergTable:
 
     def place(self, bucket: int, partition_values: tuple[str, ...]) -> LakePlace:
         """Return the place of the rows of a bucket of a partition: see `LakeTable`."""
-        if self._by_bucket or not self._table.has_primary_key:
-            return bucket, partition_values
-        return ANY_BUCKET, partition_values[: self._leading_keys]
+        return self.placement.place(bucket, partition_values)
 
     @cached_property
-    def _leading_keys(self) -> int:
-        """How many fields of each partition are keys of Fluss's partition: all of these keys, or none.
-
-        There are none if they are no texts, or if files of an older partition spec may not have all of them.
-        """
-        descriptor = self._table.descriptor
-        wanted = [("identity", key) for key in descriptor.partition_keys]
-        if not (wanted and has_text_keys(descriptor)):
-            return 0
-        names = {field["id"]: field["name"] for field in self._schema["fields"]}
-        leads = all(spec_fields(spec, names)[: len(wanted)] == wanted for spec in self._described["specs"])
-        return len(wanted) if leads else 0
-
-    def _place_by_rows(self, file: LiveDataFile) -> LakePlace:
-        """Return the place of a data file whose partition follows from its rows.
-
-        Raises:
-            FlussTieringError: LAKE_TABLE_MISMATCH if executors do not read it or its deletes. Without them, a row could
-                only be deleted by its key in its own partition, which is not known.
-        """
-        if file.file_format != "PARQUET" or not all(map(can_be_read, file.deletes)):
-            name = lake_table_name(self._table)
-            raise FlussTieringError(
-                ErrorCode.LAKE_TABLE_MISMATCH,
-                f"rounds cannot write to the lake table {name}: the data file {file.location} or one of its delete "
-                "files is no Parquet file, so that rounds do not find the rows that they update or delete; rewrite it: "
-                f"CALL system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))",
-            )
-        return ANY_BUCKET, file.partition[: self._leading_keys]
-
-    def place_of(self, file: LiveDataFile) -> LakePlace | None:
-        """Return the place of a data file; None if no place has it, or if executors do not read it or its deletes."""
-        if not self._by_bucket or file.spec_id != self._spec["spec-id"] or file.file_format != "PARQUET":
-            return None
-        if not all(can_be_read(each) for each in file.deletes):
-            return None
-        if None in file.partition:
-            # Only somebody else can have written rows without a value of a partition key.
-            return None
-        *values, bucket = file.partition
-        return int(bucket), tuple(map(str, values))
+    def placement(self) -> Placement:
+        """Where rows and data files are in the table."""
+        specs, spec_id = self._described["specs"], self._spec["spec-id"]
+        return Placement(self._table, self._schema, specs, spec_id, by_bucket=self._by_bucket)
 
     def keeps_every_column(self, writer: ParquetFileWriter) -> bool:
         """Return whether files of a writer can hold what each column of the lake table has, also before it was added.

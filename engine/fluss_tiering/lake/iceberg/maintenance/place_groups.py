@@ -104,7 +104,7 @@ def planned_rewrite(
     places: dict[LakePlace, list[LiveDataFile]] = defaultdict(list)
     listed = list(live_data_files(table, lake.base(), partitions=partitions))
     for file in listed:
-        place = lake.place_of(file)
+        place = lake.placement.place_of(file)
         if place is not None:
             places[place].append(file)
     of_places = _by_place(groups, places)
