@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 import fluss_tiering.fork_handling  # noqa: F401 - before gRPC is loaded
+from fluss_tiering.model.column_changes import AddColumn, DropColumn, RenameColumn, WidenColumn
 from fluss_tiering.model.data_type import DataType, DataTypeRoot, Field
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -22,6 +23,7 @@ from fluss_tiering.model.table import (
     TableDescriptor,
     TableInfo,
     TablePath,
+    TableSchema,
     WriteKind,
 )
 from fluss_tiering.model.tiering import (
@@ -56,12 +58,14 @@ __all__ = [
     "DEFAULT_PORT",
     "DEFAULT_TARGET",
     "AcquiredLease",
+    "AddColumn",
     "AsyncTieringClient",
     "BucketInfo",
     "Claim",
     "Column",
     "DataType",
     "DataTypeRoot",
+    "DropColumn",
     "ErrorCode",
     "Field",
     "FlussTieringError",
@@ -72,6 +76,7 @@ __all__ = [
     "LakeSnapshot",
     "LeaseDrop",
     "LeaseOutcome",
+    "RenameColumn",
     "RoundOrigin",
     "StatusChanges",
     "StorageDescription",
@@ -80,11 +85,13 @@ __all__ = [
     "TableInfo",
     "TablePath",
     "TableScan",
+    "TableSchema",
     "TieringClient",
     "TieringRound",
     "TieringState",
     "TieringStats",
     "TieringStatus",
+    "WidenColumn",
     "WriteKind",
     "__version__",
     "finish_unchanged_tables",

@@ -13,15 +13,18 @@ import pytest
 from faulty_catalog import FAULTS, SENT_AGAIN, FaultyCatalog, FaultyLake
 
 from fluss_tiering.lake.iceberg import library
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.java import UNKNOWN_OUTCOME, lake_errors
 from fluss_tiering.lake.iceberg.maintenance.position_deletes import rewrite_position_deletes
+from fluss_tiering.model.column_changes import AddColumn, RenameColumn
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.table import Column, DataType, TableInfo
 from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH
 from fluss_tiering.spark.maintenance import plan
 from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.maintenance.maintain import Step, maintain_table
+from fluss_tiering.storage.embedded.column_changes import with_changed_columns
 from judges import DUCKDB, SPARK
 from needs import needs
 from rest_support import RestCatalog
@@ -318,3 +321,31 @@ def test_without_the_jar_no_lake_table_is_opened(new_lake, monkeypatch):  # E1
     monkeypatch.setattr(library, "_CLASS", "fluss.tiering.iceberg.Missing")
     with pytest.raises(FlussTieringError, match=r"expected the class .*Missing in .*missing\.jar; run `make setup`"):
         lake.open()
+
+
+def test_columns_are_changed_once_whatever_the_catalog_answers(
+    spark, new_lake, catalog: FaultyCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = new_lake("log")
+    lake.round()
+    table = lake.table
+    monkeypatch.setattr(FaultyLake, "table", property(lambda self: table))
+    for number, (fault, lands) in enumerate(itertools.product(FAULTS, (True, False)), 1):
+        added = AddColumn(Column(f"c{number}", DataType.parse("INT"), "a comment"))
+        renamed = RenameColumn("v" if number == 1 else f"v{number - 1}", f"v{number}")
+        table = with_changed_columns(table, [added, renamed])
+        catalog.fault, catalog.lands = FAULTS[fault], lands
+        found = IcebergCatalogs(spark).find_table(table, follow=True)
+        assert catalog.fault is None, "no commit was sent"
+        assert found is not None
+        # A request that is late comes to nothing, since the lake table follows already.
+        assert [each()[0] for each in catalog.late] != [200], (fault, lands)
+        catalog.late.clear()
+        again = IcebergCatalogs(spark).find_table(table, follow=True)
+        for opened in (found, again):
+            fields = {field["name"]: field for field in opened._schema["fields"]}
+            places = ["__bucket", "__offset", "__timestamp"]
+            assert list(fields) == [*(column.name for column in table.descriptor.columns), *places], (fault, lands)
+            assert fields[f"v{number}"]["id"] == 2
+            assert fields[f"c{number}"]["doc"] == "a comment"
+    assert lake.keys(SPARK) == lake.keys(DUCKDB) == lake.model

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import random
+import re
+import uuid
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from held_writer import HeldStage
 from source_support import columns, load
-from spark_support import Tiering
+from spark_support import Tiering, in_background
 
 import judges
 from engine_support import new_path
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.table import IcebergTable
+from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.column_changes import AddColumn, ColumnChange, DropColumn, RenameColumn, WidenColumn
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.spark.maintenance.compact import compact_table
+from waiting import WAIT_S
 
 COLUMNS = columns(id="INT NOT NULL", day="STRING NOT NULL", name="STRING", count="INT NOT NULL")
 WIDER = {
@@ -180,3 +189,162 @@ def test_a_history_of_changes_with_rows_between(
             model.write()
             tiering.tier(model.table)
         model.check()
+
+
+CHANGES: tuple[ColumnChange, ...] = (
+    WidenColumn("count", DataType.parse("BIGINT NOT NULL")),
+    RenameColumn("count", "total"),
+    DropColumn("name"),
+    AddColumn(Column("name", DataType.parse("DOUBLE"), "a comment")),
+)
+
+
+@pytest.fixture(params=["log", "keyed"])
+def table(request: pytest.FixtureRequest, tiering: Tiering) -> TableInfo:
+    """Return a table with three rows."""
+    keys = KEYED if request.param == "keyed" else {}
+    properties = {"table.datalake.enabled": "true"}
+    made = tiering.client.create_table(new_path(), TableDescriptor(COLUMNS, properties=properties, **keys))
+    write(tiering, made, [{"id": key, "day": "d", "name": f"old {key}", "count": key} for key in range(3)])
+    return made
+
+
+def write(tiering: Tiering, table: TableInfo, rows: list[dict[str, Any]]) -> None:
+    kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
+    batch = pa.Table.from_pylist(rows, schema=arrow_schema(table.descriptor.columns))
+    assert sum(tiering.client.write_rows(table.path, kind, [batch])) == len(rows)
+
+
+def in_lake(tiering: Tiering, table: TableInfo) -> list[tuple[Any, ...]]:
+    """Return what the lake has: the id, the count or total, and the name of each row, sorted."""
+    (last,) = {"count", "total"} & {*tiering.spark.table(tiering.name(table)).columns}
+    rows = tiering.spark.sql(f"SELECT id, {last}, name FROM {tiering.name(table)}").collect()
+    return sorted(map(tuple, rows), key=repr)
+
+
+OLD = [(key, key, f"old {key}") for key in range(3)]
+ALTERED = [(key, key, None) for key in range(3)]
+
+
+@pytest.mark.sampled(1)
+def test_columns_that_are_altered_while_a_round_writes_are_followed_by_the_next_one(
+    tiering: Tiering, table: TableInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        held = HeldStage(tmp_path, patched)
+        running = in_background(tiering, table)
+        held.wait()
+        altered = tiering.client.alter_table(table.path, column_changes=CHANGES)
+        write(tiering, altered, [{"id": 5, "day": "d", "total": 2**40, "name": 0.5}])
+        held.go()
+        (result,) = running.result(WAIT_S)
+    assert result.error is None
+    assert in_lake(tiering, table) == OLD
+    assert tiering.equal(altered)
+
+    tiering.tier(table)
+
+    assert in_lake(tiering, table) == [*ALTERED, (5, 2**40, 0.5)]
+    assert tiering.equal(altered)
+
+
+@pytest.mark.sampled(1)
+def test_a_round_that_dies_between_the_change_of_the_lake_and_its_commit(
+    tiering: Tiering, table: TableInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiering.tier(table)
+    altered = tiering.client.alter_table(table.path, column_changes=CHANGES)
+    write(tiering, altered, [{"id": 5, "day": "d", "total": 2**40, "name": 0.5}])
+    with monkeypatch.context() as patched:
+        patched.setattr(IcebergTable, "commit", died)
+        assert tiering.tier_all(table)[0].error is not None
+    # The newest snapshot still has the columns from before.
+    assert in_lake(tiering, table) == ALTERED
+    assert tiering.equal(altered)
+    assert compact_table(tiering.spark, altered, min_input_files=1).error is None
+    assert tiering.equal(altered)
+    ids = lake_ids(tiering, altered)
+    tiering.client.resume_tables([table.path])
+
+    tiering.tier(table)
+
+    assert in_lake(tiering, table) == [*ALTERED, (5, 2**40, 0.5)]
+    assert tiering.equal(altered)
+    assert lake_ids(tiering, altered) == ids
+
+
+def died(*_: Any, **__: Any) -> int:
+    raise FlussTieringError(ErrorCode.STORAGE, "the driver has died here")
+
+
+def lake_ids(tiering: Tiering, table: TableInfo) -> dict[str, int]:
+    lake = IcebergCatalogs(tiering.spark).find_table(table)
+    assert lake is not None
+    return {field.name(): field.fieldId() for field in lake.java_table.schema().columns()}
+
+
+@pytest.mark.sampled(1)
+def test_a_stale_round_with_an_older_schema_loses_or_is_right(tiering: Tiering, table: TableInfo) -> None:
+    tiering.tier(table)
+    catalogs = IcebergCatalogs(tiering.spark)
+    first = IcebergCatalogs(tiering.spark).find_table(table)
+    second = IcebergCatalogs(tiering.spark).find_table(table)
+    assert first is not None
+    assert second is not None
+    altered = tiering.client.alter_table(table.path, column_changes=CHANGES)
+    # The lake table has followed, and the stale round commits before the other one.
+    assert catalogs.find_table(altered, follow=True) is not None
+    commit(first, table, 7)
+    assert in_lake(tiering, table) == [*ALTERED, (7, 7, None)]
+    # The other one has committed.
+    newest = catalogs.find_table(altered, follow=True)
+    assert newest is not None
+    commit(newest, altered, 8)
+    with pytest.raises(FlussTieringError) as refused:
+        commit(second, table, 9)
+    assert refused.value.code is ErrorCode.LAKE_CONFLICT
+    assert in_lake(tiering, table) == [*ALTERED, (7, 7, None), (8, 8, 8.0)]
+    # It does not take the columns back.
+    for follow in (True, False):
+        with pytest.raises(
+            FlussTieringError, match=r"has the columns of schema 2 .* expected schema 1 or an older one"
+        ):
+            catalogs.find_table(table, follow=follow)
+
+
+def commit(lake: IcebergTable, table: TableInfo, key: int) -> None:
+    row = {"id": key, "day": "d", "name": str(key) if table.schema_id == 1 else key, "count": key, "total": key}
+    batch = pa.RecordBatch.from_pylist([row], schema=arrow_schema(table.descriptor.columns))
+    writer = lake.file_writer().open_piece(
+        0, lake.piece_location(0, str(key)), 0, (), () if table.has_primary_key else None
+    )
+    writer.write(batch, np.array([key]), np.array([key]))
+    lake.commit(
+        [writer.close()],
+        LakeCommit(table.table_id, 1, str(uuid.uuid4()), "/offsets", {TableBucket(table.table_id, 0): key}),
+    )
+
+
+@pytest.mark.sampled(1)
+def test_what_was_done_to_the_lake_table_by_hand(tiering: Tiering, table: TableInfo) -> None:
+    tiering.tier(table)
+    lake = tiering.name(table)
+    for change in ("ADD COLUMN NOTE STRING", "ALTER COLUMN count TYPE BIGINT"):
+        tiering.spark.sql(f"ALTER TABLE {lake} {change}")
+    iceberg = tiering.spark._jvm.org.apache.iceberg
+    by_name = iceberg.expressions.Expressions.ref("name"), iceberg.NullOrder.NULLS_FIRST
+    IcebergCatalogs(tiering.spark).find_table(table).java_table.replaceSortOrder().asc(*by_name).commit()
+    altered = tiering.client.alter_table(
+        table.path, column_changes=[*CHANGES, AddColumn(Column("note", DataType.parse("INT")))]
+    )
+    write(tiering, altered, [{"id": 5, "day": "d", "total": 2**40, "note": 1}])
+
+    # A column by which the lake table is sorted stays there.
+    for name in ("name", "NOTE"):
+        error = str(tiering.tier_all(table)[0].error)
+        assert f"has a column `{name}` that" in error
+        tiering.spark.sql(re.search(r"ALTER TABLE .*", error)[0])
+        tiering.client.resume_tables([table.path])
+    tiering.tier(table)
+    assert in_lake(tiering, table) == [*ALTERED, (5, 2**40, None)]
+    assert tiering.equal(altered)

@@ -101,9 +101,10 @@ class IcebergCatalogs:
         self._catalog(table.lake_catalog_properties)
         with lake_errors(f"open the lake table {table.lake_path}"):
             handle = self._load(table)
-            if handle is None:
-                return None
-            if follow and table.schemas:
+        if handle is None:
+            return None
+        if follow and table.schemas:
+            with lake_errors(f"change the columns of the lake table {table.lake_path}"):
                 handle = self._followed(table, handle)
         return self._opened(table, handle)
 
@@ -177,7 +178,7 @@ class IcebergCatalogs:
         asked = {
             "schema": schema_json(table.descriptor, clean=clean is not None),
             "fields": [(field.column, field.name, field.number) for field in fields],
-            "properties": {**table_properties(table.descriptor), **following(table)},
+            "properties": {**table_properties(table.descriptor), **(following(table) if table.schemas else {})},
             "sortedBy": (SORT_COLUMN,) if clean is None else sort_columns_of(table.descriptor.properties),
         }
         try:

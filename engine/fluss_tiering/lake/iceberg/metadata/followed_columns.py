@@ -22,8 +22,8 @@ _FOLLOWS: Final = "fluss-tiering.schema"
 
 
 def following(table: TableInfo) -> dict[str, str]:
-    """Return the properties of a lake table that follows the present schema of a table; none if there was no other."""
-    return {_FOLLOWS: _text(table, table.schema_id)} if table.schemas else {}
+    """Return the properties of a lake table that follows the present schema of a table."""
+    return {_FOLLOWS: f"{table.table_id}:{table.schema_id}"}
 
 
 def followed(table: TableInfo, handle: JavaTable, described: Mapping[str, Any]) -> TableInfo:
@@ -33,21 +33,31 @@ def followed(table: TableInfo, handle: JavaTable, described: Mapping[str, Any]) 
         FlussTieringError: LAKE_TABLE_MISMATCH if the schema is newer than the table, or if the lake table has rows of
             another table; STORAGE if the history cannot be read.
     """
-    text = described["properties"].get(_FOLLOWS, "")
-    for schema in table.schemas:
-        if text == _text(table, schema.schema_id):
-            return table.as_of(schema.schema_id)
-    if text.startswith(_text(table, "")):
+    table_id, _, text = described["properties"].get(_FOLLOWS, "").partition(":")
+    schema_id = int(text) if table_id == str(table.table_id) and text.isdecimal() else None
+    if schema_id is not None and schema_id > table.schema_id:
         raise FlussTieringError(
             ErrorCode.LAKE_TABLE_MISMATCH,
-            f"the lake table {table.lake_path} has the columns of schema {text.removeprefix(_text(table, ''))} of "
-            f"{table.path}, expected schema {table.schema_id} or an older one: if the columns were altered just now, "
-            f"run this again; otherwise the storage was restored from an older backup: {OLDER_TABLE_REMEDY}",
+            f"the lake table {table.lake_path} has the columns of schema {schema_id} of {table.path}, expected schema "
+            f"{table.schema_id} or an older one: if the columns were altered just now, run this again; otherwise the "
+            f"storage was restored from an older backup: {OLDER_TABLE_REMEDY}",
         )
-    if table.schemas and described.get("snapshot") is not None and newest_own_commit(table, handle) is None:
-        # Somebody else's, which has whatever columns it has.
+    if not table.schemas:
         return table
-    return table.as_of(table.schemas[0].schema_id) if table.schemas else table
+    known = {each.schema_id for each in table.schemas}
+    return table.as_of(schema_id if schema_id in known else _presumed(table, handle, described))
+
+
+def _presumed(table: TableInfo, handle: JavaTable, described: Mapping[str, Any]) -> int:
+    """Return the id of the schema that a lake table follows if it does not say so.
+
+    Rounds of an earlier version made it for the first schema, or somebody else did for one that had these columns.
+    """
+    if newest_own_commit(table, handle) is not None:
+        return table.schemas[0].schema_id
+    names = {field["name"] for field in described["schema"]["fields"]}
+    fitting = (each.schema_id for each in reversed(table.schemas) if names.issuperset(c.name for c in each.columns))
+    return next(fitting, table.schema_id)
 
 
 def changes(before: TableInfo, table: TableInfo, described: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +123,3 @@ def _schema(columns: Iterable[Column]) -> dict[str, Any]:
 def _by_id(table: TableInfo) -> dict[int, Column]:
     present = table.present_schema
     return dict(zip(present.column_ids, present.columns, strict=True))
-
-
-def _text(table: TableInfo, schema_id: object) -> str:
-    return f"{table.table_id}:{schema_id}"
