@@ -101,6 +101,16 @@ def test_a_drop_of_what_is_not_in_the_lake_is_refused_and_counted(tmp_path: Path
         assert counted(running, table.path) == 7
 
 
+def test_a_drop_of_what_a_branch_holds_names_the_command_that_publishes_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as (_, client):
+        table = days(client)
+        client.alter_table(table.path, {"table.datalake.commit-branch": "audit"})
+        put(client, table, "mon", 3)
+        told = refused(client, table, "mon")
+        assert "3 log records that are not in main of the lake table: expected it to be published" in told
+        assert f"`fluss-tiering tier {table.path}` and `fluss-tiering publish {table.path}` first" in told
+
+
 def test_records_that_came_after_tiering_was_switched_off_count_too(tmp_path: Path) -> None:  # E6
     with serving(tmp_path) as (_, client):
         table = days(client)

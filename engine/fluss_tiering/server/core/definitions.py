@@ -16,6 +16,7 @@ from fluss_tiering.model.column_changes import ColumnChange
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot, is_switched_on
 from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, TablePath, partition_name
+from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH, commit_branch_of
 from fluss_tiering.plural import counted
 from fluss_tiering.server.core.backend_services import LakeService
 from fluss_tiering.server.core.managers import Managers
@@ -198,10 +199,14 @@ class TableDefinitions:
             ) from error
         records = sum(untiered.values())
         if records and not drop_untiered:
+            where, done, then = "the lake", "tiered", ""
+            if commit_branch_of(table.descriptor.properties) != LAKE_COMMIT_BRANCH.default:
+                where, done, then = "main of the lake table", "published", f" and `fluss-tiering publish {path}`"
             raise FlussTieringError(
                 ErrorCode.INVALID_TIERING_STATE,
-                f"{what} has {counted(records, 'log record')} that {'is' if records == 1 else 'are'} not in the lake: "
-                f"expected it to be tiered before the drop; run `fluss-tiering tier {path}` first. {_DROP_UNTIERED}",
+                f"{what} has {counted(records, 'log record')} that {'is' if records == 1 else 'are'} not in {where}: "
+                f"expected it to be {done} before the drop; run `fluss-tiering tier {path}`{then} first. "
+                f"{_DROP_UNTIERED}",
             )
         return untiered
 
