@@ -52,7 +52,8 @@ def test_options_are_set_and_reset(command, client):  # S20
     assert re.search("table.datalake.freshness +1h", answer.out)
     assert command("tables", "alter", table.path, "--reset", "table.datalake.freshness").code == 0
     (info,) = client.get_tables([table.path])
-    assert info.descriptor.properties == {"table.datalake.enabled": "true", "team": "a"}
+    layout = {"table.datalake.layout": "clean"}
+    assert info.descriptor.properties == {"table.datalake.enabled": "true", "team": "a", **layout}
     for arguments, words in (
         ((), ("nothing to change", "--set KEY=VALUE", "--reset KEY")),  # D30
         (("--set", "a.b=1", "--set", "a.b=2"), ("--set sets 'a.b' twice",)),

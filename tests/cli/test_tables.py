@@ -25,6 +25,7 @@ def test_table_like_a_file_takes_its_columns_and_options(command, client, table,
         "a.b": "c",
         "table.datalake.enabled": "true",
         "table.datalake.freshness": "3min",
+        "table.datalake.layout": "clean",
     }
 
 

@@ -156,7 +156,7 @@ class NotedPlace:
     partition_values: tuple[str, ...]
     live: tuple[LiveDataFile, ...]
     pieces: tuple[tuple[PieceKeys, ...], ...]
-    added: Mapping[str, RowPartition | None] = field(default_factory=dict)
+    added: Mapping[str, RowPartition] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class RebasedPlace:
     live: tuple[LiveDataFile, ...]
     deletes: tuple[LakeFile, ...]
     before: tuple[LiveDataFile, ...]
-    added: Mapping[str, RowPartition | None]
+    added: Mapping[str, RowPartition]
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,12 +89,13 @@ LAKE_COMMIT_BRANCH: Final = TableOption(
 LAKE_LAYOUT: Final = TableOption(
     "table.datalake.layout",
     "Enum",
-    "legacy",
+    "clean",
     "The layout of a lake table that a round creates. `clean` has the columns of the table only, as Fluss 1.0.0 makes "
-    "it. `legacy` has `__bucket`, `__offset` and `__timestamp`, too, as Fluss 0.9.1 makes it. It is not an option of "
-    "Fluss, and a cluster creates its lake tables itself.",
+    "it, and no partition for the bucket. `legacy` has `__bucket`, `__offset` and `__timestamp`, too, as Fluss 0.9.1 "
+    "makes it. A table gets the default when it is created. It is not an option of Fluss, and a cluster creates its "
+    "lake tables itself.",
 )
-LAYOUTS: Final = ("legacy", "clean")
+LAYOUTS: Final = ("clean", "legacy")
 """The values of that option."""
 LAKE_PARTITION_BY: Final = TableOption(
     "table.datalake.partition-by",
@@ -415,8 +416,11 @@ def delete_files_of(properties: Mapping[str, str]) -> str:
 
 
 def has_clean_layout(properties: Mapping[str, str]) -> bool:
-    """Return whether a round creates the lake table of a table with these options in the clean layout."""
-    layout = properties.get(LAKE_LAYOUT.key, LAKE_LAYOUT.default)
+    """Return whether a round creates the lake table of a table with these options in the clean layout.
+
+    A table of the embedded storage gets the option when it is created. One without it was made before there was one.
+    """
+    layout = properties.get(LAKE_LAYOUT.key, "legacy")
     return layout.lower() == "clean" or not properties.keys().isdisjoint({LAKE_PARTITION_BY.key, LAKE_SORT_BY.key})
 
 

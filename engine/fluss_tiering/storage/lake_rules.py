@@ -69,6 +69,7 @@ _NAMES: Final = (
     CUSTOM_PREFIX + LAKE_COMMIT_BRANCH.key,
 )
 _TIMES: Final = frozenset({DataTypeRoot.DATE, DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ})
+_TEXTS: Final = frozenset({DataTypeRoot.CHAR, DataTypeRoot.STRING})
 _COMPRESSING: Final = ("zstd", "gzip", "snappy", "lz4", "brotli")
 
 
@@ -81,6 +82,7 @@ def check_lake_rules(descriptor: TableDescriptor) -> None:
     rules = (
         _names(descriptor),
         _properties(descriptor.properties),
+        _layout(descriptor.properties),
         _delete_files(descriptor),
         _partition(descriptor),
         _sort_order(descriptor),
@@ -163,6 +165,17 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
         yield from _level(codec.lower(), properties[ICEBERG_LEVEL.key])
 
 
+def _layout(properties: Mapping[str, str]) -> Iterator[str]:
+    if properties.get(LAKE_LAYOUT.key, LAKE_LAYOUT.default).lower() == LAKE_LAYOUT.default:
+        return
+    for key in (LAKE_PARTITION_BY.key, LAKE_SORT_BY.key):
+        if key in properties:
+            yield (
+                f"{key} is {properties[key]!r}, while {LAKE_LAYOUT.key} is {properties[LAKE_LAYOUT.key]!r}, and Fluss "
+                "decides the partitions and the order of a legacy lake table: expected one of the two options only"
+            )
+
+
 def _delete_files(descriptor: TableDescriptor) -> Iterator[str]:
     for key in _DELETE_FILES:
         value = descriptor.properties.get(key)
@@ -171,6 +184,13 @@ def _delete_files(descriptor: TableDescriptor) -> Iterator[str]:
                 f"{key} is {value!r} for a table without a primary key, whose rounds delete no rows: "
                 "expected the option on a table with a primary key only; leave it out, or reset it if the table has it"
             )
+        for name in descriptor.partition_keys:
+            data_type = descriptor.column(name).data_type
+            if value is not None and value.lower() == "equality" and data_type.root not in _TEXTS:
+                yield (
+                    f"{key} is {value!r}, while the partition key {name!r} is {data_type}, by which rounds write no "
+                    "equality deletes: expected STRING, or the option left out"
+                )
 
 
 def _partition(descriptor: TableDescriptor) -> Iterator[str]:

@@ -413,14 +413,14 @@ def test_a_lake_table_is_legacy_or_clean_or_refused_by_name():  # E7
         assert "ALTER TABLE db.t ADD COLUMNS (" in raised.value.message
 
 
-def test_a_clean_lake_table_has_the_columns_of_the_user_and_no_partition_for_a_bucket_without_a_key():
+def test_a_clean_lake_table_has_the_columns_of_the_user_and_no_partition_for_a_bucket():
     assert schema_json(KEYED, clean=True) == {**KEYED_SCHEMA, "fields": KEYED_SCHEMA["fields"][:2]}
 
     def of(descriptor: TableDescriptor) -> list[str]:
         table = TableInfo(1, TablePath("db", "t"), 1, descriptor, 0)
         return [field.column for field in partition_of(table, clean=True)]
 
-    assert of(KEYED) == ["id"]
+    assert of(KEYED) == []
     log = TableDescriptor(columns(a="INT", day="STRING"), num_buckets=3, partition_keys=("day",))
     assert of(log) == ["day"]
     assert of(TableDescriptor(columns(a="INT"), num_buckets=3)) == []

@@ -45,7 +45,7 @@ def names(found: TableFiles, *, kept: bool) -> set[str]:
 def lost_attempt(tiering: Tiering, table: TableInfo, epoch: int, *, days: float = 4) -> str:
     """Write a file as a killed worker leaves it."""
     name = f"{round_file_name(0, epoch, uuid.uuid4())}-7-00000.parquet"
-    folder = next(path for path in data_folder(table).rglob("*") if path.is_dir())
+    folder = data_folder(table)
     (folder / name).write_bytes(b"PAR1")
     then = time.time() - days * 86_400
     os.utime(folder / name, (then, then))

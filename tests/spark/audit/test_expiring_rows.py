@@ -94,10 +94,7 @@ def test_rows_that_cannot_have_expired_are_differences(tiering: Tiering, table: 
     tiering.spark.sql(f"UPDATE {name} SET name = 'changed' WHERE id = 5")
     tiering.spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE id = 7")
     # One that the log deleted came back, and one that expired is twice.
-    tiering.spark.sql(
-        f"INSERT INTO {name} SELECT 50, name, (SELECT first(__bucket) FROM {name} WHERE id = 5), __offset, __timestamp"
-        f" FROM {name} WHERE id = 5"
-    )
+    tiering.spark.sql(f"INSERT INTO {name} SELECT 50, name FROM {name} WHERE id = 5")
     tiering.spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE id = 71")
 
     audit = verify(tiering, expiring(table))
@@ -124,7 +121,7 @@ def test_without_a_snapshot_nothing_has_expired(tiering: Tiering, monkeypatch: p
     tiering.write(table, named(range(5), "row"))
     tiering.tier(table)
     name = tiering.name(table)
-    tiering.spark.sql(f"INSERT INTO {name} SELECT 4711, name, __bucket, __offset, __timestamp FROM {name} WHERE id = 1")
+    tiering.spark.sql(f"INSERT INTO {name} SELECT 4711, name FROM {name} WHERE id = 1")
     assert expired(verify(tiering, expiring(table))) == 1
 
     monkeypatch.setattr(TieringClient, "list_buckets", without_snapshots)

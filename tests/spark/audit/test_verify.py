@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from spark_support import Tiering, command, data_folder, named
+from spark_support import LEGACY, Tiering, command, data_folder, named
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
@@ -48,10 +48,12 @@ def keyed_with_history(tiering: Tiering, rows: int = 2000, **options) -> TableIn
 
 def test_what_rounds_have_tiered_is_equal_while_writes_go_on(tiering: Tiering):
     keyed = keyed_with_history(tiering)
-    log = tiering.table(primary_key=False, num_buckets=2)
+    log = tiering.table(primary_key=False, num_buckets=2, properties=LEGACY)
+    clean = tiering.table(primary_key=False, num_buckets=2)
     for step in range(2):
-        tiering.write(log, named(range(step * 500, step * 500 + 500), "row"))
-        tiering.tier(log)
+        for each in (log, clean):
+            tiering.write(each, named(range(step * 500, step * 500 + 500), "row"))
+            tiering.tier(each)
     stop = threading.Event()
 
     def write_on() -> None:
@@ -65,12 +67,12 @@ def test_what_rounds_have_tiered_is_equal_while_writes_go_on(tiering: Tiering):
     writer = threading.Thread(target=write_on)
     writer.start()
     try:
-        audits = {table.path: verify(tiering, table) for table in (keyed, log)}
+        audits = {table.path: verify(tiering, table) for table in (keyed, log, clean)}
     finally:
         stop.set()
         writer.join()
 
-    for table in (keyed, log):
+    for table in (keyed, log, clean):
         audit = audits[table.path]
         assert audit.equal
         assert not audit.differences
@@ -80,6 +82,8 @@ def test_what_rounds_have_tiered_is_equal_while_writes_go_on(tiering: Tiering):
         end
         for _, end in sorted((b.bucket, e) for b, e in tiering.client.lake_snapshot(log.path).log_end_offsets.items())
     ]
+    # Its rows do not say in which bucket they are.
+    assert [(each.log_end_offset, each.lake.rows) for each in audits[clean.path].buckets] == [(1000, 1000)]
     tiering.tier(keyed)
     assert verify(tiering, keyed).equal
 
@@ -90,9 +94,7 @@ def test_one_row_changed_one_doubled_one_missing_and_one_too_many_are_named_by_k
     tiering.spark.sql(f"UPDATE {name} SET name = 'changed' WHERE id = 77")
     tiering.spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE id = 88")
     tiering.spark.sql(f"DELETE FROM {name} WHERE id = 99")
-    tiering.spark.sql(
-        f"INSERT INTO {name} SELECT 5000, name, __bucket, __offset, __timestamp FROM {name} WHERE id = 77"
-    )
+    tiering.spark.sql(f"INSERT INTO {name} SELECT 5000, name FROM {name} WHERE id = 77")
     # A null and a value that change places are a change too.
     tiering.spark.sql(f"UPDATE {name} SET name = '' WHERE id = 1999999")
 
@@ -112,7 +114,7 @@ def test_one_row_changed_one_doubled_one_missing_and_one_too_many_are_named_by_k
 
 
 def test_rows_of_a_log_are_named_by_bucket_and_offset(tiering: Tiering):
-    table = tiering.table(primary_key=False, num_buckets=2)
+    table = tiering.table(primary_key=False, num_buckets=2, properties=LEGACY)
     tiering.write(table, named(range(1000), "row"))
     tiering.tier(table)
     name = tiering.name(table)
@@ -349,8 +351,7 @@ def test_a_file_that_is_missing_or_damaged_is_named(
 
 
 def test_a_clean_table_whose_number_of_buckets_was_changed_is_refused_by_name(tiering: Tiering):
-    properties = {"table.datalake.enabled": "true", "table.datalake.layout": "clean"}
-    table = tiering.table(num_buckets=2, properties=properties)
+    table = tiering.table(num_buckets=2)
     tiering.write(table, named([1], "a"))
     tiering.tier(table)
     with pytest.raises(FlussTieringError, match=r"the number of buckets of table .* was changed") as refused:

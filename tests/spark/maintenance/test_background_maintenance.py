@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from maintenance_support import data_files, duckdb_rows, ids, rounds
-from spark_support import Tiering, command, driver_environment, in_background, named
+from spark_support import LEGACY, Tiering, command, driver_environment, in_background, named
 
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark import application
@@ -165,7 +165,7 @@ def _sleep(started: str) -> Callable[[Iterator[int]], None]:
 @pytest.mark.slow
 @pytest.mark.system
 def test_maintenance_that_was_killed_leaves_the_table_whole_and_the_next_one_goes_on(tiering: Tiering):
-    table = tiering.table(primary_key=False, num_buckets=2)
+    table = tiering.table(primary_key=False, num_buckets=2, properties=LEGACY)
     rounds(tiering, table, 6)
     rows = duckdb_rows(tiering, table)
     files = data_files(tiering, table)

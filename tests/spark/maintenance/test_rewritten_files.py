@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from every_type import NESTED, TIMES, VALUES
 from maintenance_support import data_files, delete_files, duckdb_rows
-from spark_support import Tiering, data_folder, named
+from spark_support import LEGACY, Tiering, data_folder, named
 
 import judges
 from fluss_tiering.formats.schema import arrow_schema
@@ -106,8 +106,9 @@ def test_values_of_every_type_stay_as_they_were(
     assert (done.rewritten.files, done.rewritten.new_files) == (4, 1)
     metadata = judges.newest_metadata(data_folder(table).parent)
     for judge, rows in before.items():
-        order = [("id", "ascending"), ("__offset", "ascending")]
-        assert judges.read(judge, metadata).sort_by(order).equals(rows.sort_by(order)), judge
+        found = judges.read(judge, metadata)
+        assert found.schema == rows.schema, judge
+        assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, rows.to_pylist())), judge
         for key in (0, 7, 99):
             found = judges.read(judge, metadata, judges.Predicate("id", "=", key), columns=["id"])
             assert found.num_rows == rows.filter(pa.compute.field("id") == key).num_rows, judge
@@ -116,7 +117,7 @@ def test_values_of_every_type_stay_as_they_were(
 @FORMATS
 @pytest.mark.sampled(1)
 def test_files_are_sorted_and_the_index_knows_their_rows(tiering: Tiering, version: int) -> None:
-    table = tiering.table(num_buckets=2, properties=BY_POSITION)
+    table = tiering.table(num_buckets=2, properties={**BY_POSITION, **LEGACY})
     chance, expected = random.Random(version), dict[int, str | None]()
     for step in range(5):
         changed = named(chance.sample(range(400), 150), f"step {step}")
@@ -158,7 +159,8 @@ def test_files_are_sorted_and_the_index_knows_their_rows(tiering: Tiering, versi
 @FORMATS
 @pytest.mark.sampled(1)
 def test_delete_files_go_together_with_the_only_data_files_that_have_them(tiering: Tiering, version: int) -> None:
-    table = tiering.table(num_buckets=2, properties={**BY_POSITION, "iceberg.format-version": str(version)})
+    properties = {**BY_POSITION, **LEGACY, "iceberg.format-version": str(version)}
+    table = tiering.table(num_buckets=2, properties=properties)
     tiering.write(table, named(range(100), "first"))
     tiering.tier(table)
     placed = judges.read(judges.DUCKDB, judges.newest_metadata(data_folder(table).parent), columns=["id", "__bucket"])
@@ -186,8 +188,7 @@ def test_a_null_in_a_partition_column_stays_null(tiering: Tiering, by_spark: lis
     write(tiering, table, [{"day": "None", "v": 1}])
     tiering.tier(table)
     for number in range(3):
-        row = f"CAST(NULL AS STRING), {number}, 0, -1, TIMESTAMP '2024-01-01 00:00:00Z'"
-        tiering.spark.sql(f"INSERT INTO {tiering.name(table)} SELECT {row}")
+        tiering.spark.sql(f"INSERT INTO {tiering.name(table)} SELECT CAST(NULL AS STRING), {number}")
 
     assert compacted(tiering, table).rewritten.files == 3
 
@@ -197,7 +198,7 @@ def test_a_null_in_a_partition_column_stays_null(tiering: Tiering, by_spark: lis
 
 
 def test_clickhouse_sorts_the_rows_of_a_log(tiering: Tiering) -> None:
-    table = tiering.table(primary_key=False)
+    table = tiering.table(primary_key=False, properties=LEGACY)
 
     def sorts() -> None:
         warehouse = urlparse(table.lake_catalog_properties["warehouse"]).path
@@ -220,8 +221,8 @@ def test_values_of_columns_that_only_the_lake_table_has_are_kept(tiering: Tierin
         tiering.tier(table)
     tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} ADD COLUMN note STRING")
     tiering.spark.sql(
-        f"INSERT INTO {tiering.name(table)} SELECT *, 'mine' FROM (SELECT id, name, __bucket, __offset, "
-        f"__timestamp FROM {tiering.name(table)} WHERE id = 1)"
+        f"INSERT INTO {tiering.name(table)} SELECT *, 'mine' FROM (SELECT id, name FROM {tiering.name(table)} "
+        "WHERE id = 1)"
     )
     assert compacted(tiering, table).rewritten.files == 4
     assert len(by_spark) == 1

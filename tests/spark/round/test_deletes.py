@@ -150,9 +150,9 @@ def test_the_keys_of_a_place_are_in_the_order_of_its_ordinals():
             MON,
             SHARED,
             cast("Any", (("first",), ("second",), ("third", "third, too"))),
-            {"0": None, "2": None, "3": None, "4": None},
+            dict.fromkeys("0234", ()),
         ),
-        5: NotedPlace(1, f"tue/1/{tuesday}", TUE, (), cast("Any", (("of tuesday",),)), {"5": None}),
+        5: NotedPlace(1, f"tue/1/{tuesday}", TUE, (), cast("Any", (("of tuesday",),)), {"5": ()}),
     }
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from py4j.java_gateway import JavaObject
 from source_support import columns
-from spark_support import Tiering
+from spark_support import LEGACY, Tiering
 
 from engine_support import new_path
 from fluss_tiering.formats.schema import arrow_schema
@@ -24,8 +24,8 @@ COLUMNS = columns(
 @pytest.fixture(params=["keyed", "log"])
 def table(request: pytest.FixtureRequest, tiering: Tiering) -> TableInfo:
     """Return a tiered table of several types."""
-    key = {"primary_key": ("id",), "bucket_keys": ("id",)} if request.param == "keyed" else {}
-    options = {"table.datalake.enabled": "true"}
+    key = {} if request.param == "log" else {"primary_key": ("id",), "bucket_keys": ("id",)}
+    options = {"table.datalake.enabled": "true", **({} if request.param == "clean" else LEGACY)}
     made = tiering.client.create_table(new_path(), TableDescriptor(COLUMNS, num_buckets=1, properties=options, **key))
     write(tiering, made, range(5))
     tiering.tier(made)
@@ -71,6 +71,7 @@ def unchecked(tiering: Tiering, table: TableInfo) -> JavaObject:
 
 # D53
 @pytest.mark.sampled(1)
+@pytest.mark.parametrize("table", ["log", "keyed", "clean"], indirect=True)
 def test_changes_that_are_no_obstacle(tiering: Tiering, table: TableInfo):
     for change in (
         "ADD COLUMN note STRING",
@@ -85,7 +86,7 @@ def test_changes_that_are_no_obstacle(tiering: Tiering, table: TableInfo):
         "ALTER COLUMN s.a TYPE BIGINT",
         "ALTER COLUMN xs.element TYPE BIGINT",
         "ALTER COLUMN n COMMENT 'a number'",
-        "ALTER COLUMN __timestamp DROP NOT NULL",
+        *(["ALTER COLUMN __timestamp DROP NOT NULL"] if LEGACY.items() <= table.descriptor.properties.items() else []),
         "SET TBLPROPERTIES ('write.parquet.compression-codec' = 'snappy', 'write.object-storage.enabled' = 'true')",
         "SET TBLPROPERTIES ('write.format.default' = 'orc', 'write.metadata.metrics.default' = 'none')",
         "SET TBLPROPERTIES ('format-version' = '3')",

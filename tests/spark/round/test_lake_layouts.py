@@ -1,7 +1,6 @@
 """Lake tables in the clean layout, which have none of `__bucket`, `__offset` and `__timestamp`.
 
-Fluss 1.0.0 makes them, whose servers are not on Maven Central. So Spark makes them here: with the user's columns only,
-and unsorted. Partial ones are refused.
+Partial ones are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pytest
 from every_type import NESTED, VALUES, plain
 from source_support import columns
-from spark_support import Tiering
+from spark_support import LEGACY, Tiering
 
 from engine_support import new_path
 from fluss_tiering.formats.schema import arrow_schema
@@ -29,22 +28,28 @@ from judges import CLICKHOUSE, DUCKDB, PYICEBERG, SPARK, Predicate, read
 DAY = columns(day="STRING NOT NULL")
 TYPES = [*VALUES, *NESTED]
 COLUMNS = (*columns(id="BIGINT NOT NULL"), *(Column(f"c{n}", DataType.parse(kind)) for n, kind in enumerate(TYPES)))
+KEYED = {"primary_key": ("id",), "bucket_keys": ("id",)}
+PARTITIONED = {"primary_key": ("id", "day"), "bucket_keys": ("id",), "partition_keys": ("day",)}
+BY_KEY = {"table.datalake.delete-files": "equality"}
 KEYS: dict[str, dict[str, Any]] = {
     "log": {},
     "log by key": {"bucket_keys": ("id",)},
     "partitioned log": {"partition_keys": ("day",)},
-    "keyed": {"primary_key": ("id",), "bucket_keys": ("id",)},
-    "partitioned keyed": {"primary_key": ("id", "day"), "bucket_keys": ("id",), "partition_keys": ("day",)},
+    "keyed": KEYED,
+    "partitioned keyed": PARTITIONED,
+    "keyed by bucket": {**KEYED, "properties": {"table.datalake.partition-by": "bucket(3, id)"}},
+    "keyed, deletes by key": {**KEYED, "properties": BY_KEY},
+    "partitioned keyed, deletes by key": {**PARTITIONED, "properties": BY_KEY},
 }
 
 
 @pytest.fixture(params=KEYS)
 def table(request: pytest.FixtureRequest, tiering: Tiering) -> TableInfo:
     """Return a table whose first round makes a clean lake table."""
-    keys = KEYS[request.param]
+    keys = dict(KEYS[request.param])
+    more = keys.pop("properties", {})
     partition = DAY if "partition_keys" in keys else ()
-    properties = {**OPTIONS, "table.datalake.layout": "clean"}
-    descriptor = TableDescriptor((*COLUMNS, *partition), num_buckets=3, properties=properties, **keys)
+    descriptor = TableDescriptor((*COLUMNS, *partition), num_buckets=3, properties=OPTIONS | more, **keys)
     return tiering.client.create_table(new_path(), descriptor)
 
 
@@ -152,7 +157,7 @@ def test_an_audit_of_a_clean_table_names_rows_that_differ(tiering: Tiering, tabl
 @pytest.mark.parametrize("left", [("__offset",), ("__bucket", "__timestamp")])
 @pytest.mark.sampled(1)
 def test_a_table_with_some_of_the_system_columns_is_refused_by_name(tiering: Tiering, left: tuple[str, ...]) -> None:
-    descriptor = TableDescriptor(COLUMNS, ("id",), ("id",), num_buckets=2, properties=OPTIONS)
+    descriptor = TableDescriptor(COLUMNS, ("id",), ("id",), num_buckets=2, properties=OPTIONS | LEGACY)
     table, other = (tiering.client.create_table(new_path(), descriptor) for _ in range(2))
     make_clean(tiering, table, left)
     for each in (table, other):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_support import Tiering, lake_server, named, replace_stage
+from spark_support import LEGACY, Tiering, lake_server, named, replace_stage
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.log.batch import read_header
@@ -77,7 +77,7 @@ def refused(tiering: Tiering, table: TableInfo) -> str:
 # D44
 def test_a_log_table_begins_at_its_log_s_start_and_skips_a_later_gap_only_when_told(embedded: Embedded):
     tiering = embedded.start()
-    table = tiering.table(primary_key=False, tiered=False)
+    table = tiering.table(primary_key=False, tiered=False, properties=LEGACY)
     for batch in range(3):
         tiering.write(table, named([batch], "row"))
     embedded.cut(table, keep=2)
@@ -106,7 +106,7 @@ def test_a_primary_key_table_is_read_again_from_its_snapshot(
     embedded: Embedded, monkeypatch: pytest.MonkeyPatch, compacted: bool
 ):
     tiering = embedded.start()
-    table = tiering.table()
+    table = tiering.table(properties=LEGACY)
     tiering.write(table, named(range(10), "first"))
     tiering.tier(table)
     tiering.delete(table, [0, 1])

@@ -97,7 +97,7 @@ class History:
 def test_rows_are_updated_in_whichever_partition_they_are(
     tiering: Tiering, partition_by: str | None, options: dict[str, Any], version: str
 ) -> None:
-    properties = {"table.datalake.layout": "clean", "iceberg.format-version": version}
+    properties = {"iceberg.format-version": version}
     if partition_by is not None:
         properties["table.datalake.partition-by"] = partition_by
     table = made(tiering, properties=properties, **options)
@@ -113,7 +113,7 @@ def test_rows_are_updated_in_whichever_partition_they_are(
 
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_files_of_older_partitionings_are_updated_too(tiering: Tiering, version: str) -> None:
-    properties = {"table.datalake.layout": "clean", "iceberg.format-version": version}
+    properties = {"table.datalake.partition-by": "bucket(3, id)", "iceberg.format-version": version}
     table = made(tiering, key=("region", "id"), partition_keys=("region",), bucket_keys=("id",), properties=properties)
     history = History(tiering, table, seed=2)
     history.change(40)
@@ -133,7 +133,7 @@ def test_deletes_by_key_are_refused_where_rows_move(tiering: Tiering) -> None:
     with pytest.raises(FlussTieringError, match="does not reach a row in another partition") as refused:
         made(tiering, properties=options)
     assert refused.value.code is ErrorCode.INVALID_TABLE
-    table = made(tiering, properties={"table.datalake.layout": "clean", "table.datalake.delete-files": "equality"})
+    table = made(tiering, properties={"table.datalake.delete-files": "equality"})
     history = History(tiering, table, seed=3)
     history.change(10)
     tiering.tier(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_support import Tiering, named
+from spark_support import LEGACY, Tiering, named
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg import summary
@@ -14,7 +14,7 @@ from fluss_tiering.spark.round.progress import Progress
 
 
 def test_a_log_table_is_tiered_round_by_round(tiering: Tiering):
-    table = tiering.table(primary_key=False, num_buckets=3)
+    table = tiering.table(primary_key=False, num_buckets=3, properties=LEGACY)
     tiering.write(table, named(range(10), "first"))
 
     lines: list[str] = []
@@ -39,7 +39,7 @@ def test_a_log_table_is_tiered_round_by_round(tiering: Tiering):
 
 
 def test_a_first_round_takes_the_snapshot_and_the_log_behind_it_in_one_commit(tiering: Tiering):
-    table = tiering.table(num_buckets=2)
+    table = tiering.table(num_buckets=2, properties=LEGACY)
     tiering.write(table, named(range(20), "old"))
     tiering.client.take_kv_snapshots([table.path])
     tiering.write(table, named(range(5, 25), "new"))

@@ -8,6 +8,8 @@ from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath
+from fluss_tiering.model.table_options import has_clean_layout
+from fluss_tiering.storage.embedded.validation import altered
 
 EVERY_TYPE = columns(
     b="BOOLEAN",
@@ -20,6 +22,20 @@ EVERY_TYPE = columns(
     t="TIMESTAMP(9)",
     z="TIMESTAMP_LTZ(3) NOT NULL",
 )
+LAYOUT = "table.datalake.layout"
+LEGACY = {LAYOUT: "legacy"}
+
+
+def test_a_table_gets_the_clean_layout_when_it_is_created_and_one_from_before_stays_legacy(tmp_path: Path) -> None:
+    with opened(tmp_path) as storage:
+        created = storage.create_table(PATH, log_table())
+        assert created.descriptor.properties[LAYOUT] == "clean"
+        for asked, layout in ((LEGACY, "legacy"), ({}, "clean")):
+            assert storage.alter_table(PATH, asked).descriptor.properties == {LAYOUT: layout}
+    before = log_table()
+    changed = altered(before, {"table.datalake.freshness": "1min"})
+    for old in (before, changed):
+        assert not has_clean_layout(old.properties)
 
 
 def test_a_table_is_the_same_after_a_restart(tmp_path: Path) -> None:
@@ -28,7 +44,7 @@ def test_a_table_is_the_same_after_a_restart(tmp_path: Path) -> None:
         primary_key=("i", "z"),
         bucket_keys=("i",),
         num_buckets=3,
-        properties={"table.datalake.freshness": "1min", "table.log.arrow.compression.type": "LZ4_FRAME"},
+        properties={**LEGACY, "table.datalake.freshness": "1min", "table.log.arrow.compression.type": "LZ4_FRAME"},
         comment="orders of the shop",
     )
     with opened(tmp_path, clock=TurnedClock(1_234)) as storage:
@@ -192,6 +208,16 @@ BLOOM = "iceberg.write.parquet.bloom-filter-"
             "max-bytes is '1mb': expected a whole number of bytes, 32 or more",
         ),
         ({"properties": {"iceberg.write.format.default": "orc"}}, "write.format.default is 'orc': expected parquet"),
+        (
+            {
+                "primary_key": ("i", "z"),
+                "bucket_keys": ("z",),
+                "partition_keys": ("i",),
+                "properties": {"table.datalake.delete-files": "equality"},
+            },
+            "delete-files is 'equality', while the partition key 'i' is INT NOT NULL",
+        ),
+        ({"properties": {**LEGACY, "table.datalake.sort-by": "i"}}, "sort-by is 'i', while table.datalake.layout is"),
     ],
 )
 def test_a_table_that_could_never_be_tiered_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -204,6 +230,7 @@ def test_a_table_that_could_never_be_tiered_is_refused(tmp_path: Path, changes: 
 @pytest.mark.parametrize("codec", ["zstd", "GZIP", "snappy", "lz4", "uncompressed"])
 def test_properties_that_tiering_can_write_are_taken(tmp_path: Path, codec: str) -> None:
     properties = {
+        **LEGACY,
         f"{PARQUET}codec": codec,
         "iceberg.write.target-file-size-bytes": "1048576",
         "iceberg.history.expire.max-snapshot-age-ms": "1",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fluss_tiering.model.table import OFFSET_COLUMN
-from fluss_tiering.model.table_options import has_clean_layout
+from fluss_tiering.model.table_options import LAKE_LAYOUT
 from torture.faults.writes import FAULTS
 from torture.plan import PlannedTable, Step
 from torture.world import S3, TWO_SERVERS
@@ -88,7 +88,7 @@ def _change(chance: random.Random, table: PlannedTable) -> str:
         name, kind = chance.choice(wider)
         return f"ALTER COLUMN {_quoted(name)} TYPE {kind}"
     name, _ = chance.choice(table.columns)
-    last = _quoted(table.columns[-1][0]) if has_clean_layout(table.properties) else OFFSET_COLUMN
+    last = OFFSET_COLUMN if table.properties.get(LAKE_LAYOUT.key) == "legacy" else _quoted(table.columns[-1][0])
     added = f"ADD COLUMN `added {chance.randrange(1000)}` {chance.choice(('STRING', 'STRUCT<a: INT>', 'DOUBLE'))}"
     where = chance.choice(("", " FIRST", f" AFTER {_quoted(name)}"))
     moved = f"ALTER COLUMN {_quoted(name)} " + chance.choice(("FIRST", f"AFTER {last}", "COMMENT 'a note'"))

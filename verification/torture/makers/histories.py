@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from fluss_tiering.model.table_options import LAKE_LAYOUT, LAKE_PARTITION_BY, LAKE_SORT_BY
 from torture.faults.rounds import METHODS
 from torture.makers.cases import CASES, ORDER
 from torture.makers.disturbances import (
@@ -21,6 +22,7 @@ from torture.makers.disturbances import (
 from torture.makers.tables import DELETE_FILES, make_table
 from torture.plan import Plan, PlannedTable, Step
 
+_OF_LAYOUT: Final = frozenset({LAKE_LAYOUT.key, LAKE_PARTITION_BY.key, LAKE_SORT_BY.key})
 _OF_PROCESSES: Final = ("disk full", "kill worker", "stop worker", "kill server", "stop server")
 _OF_CLUSTERS: Final = ("kill coordinator", "kill tablet server", "stop tablet server")
 _OF_CALLS: Final = ("lost request", "lost answer", "late answer")
@@ -92,14 +94,18 @@ def make_plan(seed: int, storage: str, parts: Sequence[str] = ()) -> Plan:
 
 
 def _as_clusters_take_it(plan: Plan) -> Plan:
-    """Set the way rounds delete as a property of the lake table, since the option is not one of Fluss."""
+    """Set the way rounds delete as a property of the lake table, since the option is not one of Fluss.
+
+    A cluster creates the lake table itself, so that options of its layout are left out.
+    """
     tables = [replace(table, properties=_below_iceberg(table.properties)) for table in plan.tables]
     steps = [{**step, "set": _below_iceberg(step["set"])} if step["do"] == "alter" else step for step in plan.steps]
     return replace(plan, tables=tables, steps=steps)
 
 
 def _below_iceberg(properties: Mapping[str, str]) -> dict[str, str]:
-    return {f"fluss.{key}" if key == DELETE_FILES else key: value for key, value in properties.items()}
+    known = {key: value for key, value in properties.items() if key not in _OF_LAYOUT}
+    return {f"fluss.{key}" if key == DELETE_FILES else key: value for key, value in known.items()}
 
 
 def make_case(name: str, seed: int, storage: str, parts: Sequence[str] = ()) -> Plan:
@@ -149,7 +155,8 @@ def _changes(chance: random.Random, table: PlannedTable, number: int) -> list[St
         steps.append(
             {"do": "alter", "table": table.name, "set": {"table.datalake.freshness": chance.choice(("1s", "2s", "1h"))}}
         )
-        if table.primary_key and steps[-1]["set"]["table.datalake.freshness"] != "1h":
+        by_rows = LAKE_PARTITION_BY.key in table.properties
+        if table.primary_key and not by_rows and steps[-1]["set"]["table.datalake.freshness"] != "1h":
             way = "position" if table.properties.get(DELETE_FILES) != "position" else "equality"
             steps.append({"do": "alter", "table": table.name, "set": {DELETE_FILES: way}})
     if chance.random() < 0.05:

@@ -8,6 +8,7 @@ from typing import Final
 
 from fluss_tiering.model.data_type import NESTED, DataType
 from fluss_tiering.model.partition_by import PartitionTransform
+from fluss_tiering.model.table_options import LAKE_LAYOUT, LAKE_PARTITION_BY
 from torture.driver.row_groups import ROW_GROUP_ROWS
 from torture.plan import PlannedTable
 
@@ -130,17 +131,20 @@ def _of_lake(columns: list[list[str]], partition_keys: list[str], *, keyed: bool
     It takes no chance of the plan's, whose seeds are known.
     """
     chance = random.Random(f"layout/{columns}")
-    layout = _layout(chance, columns, partition_keys) if chance.random() < 0.35 else {}
+    kind = chance.random()
+    layout = {LAKE_LAYOUT.key: "legacy"} if kind > 0.7 else {}
+    if kind < 0.35:
+        layout = _of_rows(chance, columns, partition_keys)
     chance = random.Random(f"deletes/{columns}")
     if not keyed or chance.random() < 0.4:
         return layout
     version = {"iceberg.format-version": "3"} if chance.random() < 0.3 else {}
     deletes = chance.choice(("position", "position", "position", "equality"))
-    return layout | {DELETE_FILES: "position" if layout else deletes} | version
+    return layout | {DELETE_FILES: "position" if LAKE_PARTITION_BY.key in layout else deletes} | version
 
 
-def _layout(chance: random.Random, columns: list[list[str]], partition_keys: list[str]) -> dict[str, str]:
-    """Return a clean layout with transforms of rows and a sort order."""
+def _of_rows(chance: random.Random, columns: list[list[str]], partition_keys: list[str]) -> dict[str, str]:
+    """Return transforms of rows and a sort order."""
     plain = [(name, text.removesuffix(" NOT NULL")) for name, text in columns if re.fullmatch(r"\w+", name)]
     transforms = []
     for name, kind in chance.sample(plain, min(len(plain), chance.choice((1, 1, 2, 3)))):
@@ -149,9 +153,9 @@ def _layout(chance: random.Random, columns: list[list[str]], partition_keys: lis
             transforms.append(PartitionTransform(name, *chance.choice(possible)))
     taken = {each[0].lower() for each in columns}
     transforms = [each for each in transforms if each.name == "identity" or each.field_name.lower() not in taken]
-    found = {"table.datalake.layout": "clean"}
+    found = {}
     if transforms:
-        found["table.datalake.partition-by"] = ", ".join(each.in_sql(each.column) for each in transforms)
+        found[LAKE_PARTITION_BY.key] = ", ".join(each.in_sql(each.column) for each in transforms)
     sortable = [name for name, kind in plain if DataType.parse(kind).root not in NESTED]
     if sortable and chance.random() < 0.5:
         found["table.datalake.sort-by"] = ", ".join(chance.sample(sortable, min(len(sortable), 2)))

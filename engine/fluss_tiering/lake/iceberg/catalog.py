@@ -23,6 +23,7 @@ from fluss_tiering.lake.iceberg.java import (
 )
 from fluss_tiering.lake.iceberg.layout import (
     SORT_COLUMN,
+    bucketed_partition_of,
     clean_partition,
     has_text_keys,
     is_clean,
@@ -164,10 +165,11 @@ class IcebergCatalogs:
         catalog = self._catalog(table.lake_catalog_properties)
         reload = partial(call, self._library(), "reload", catalog, str(table.lake_path), _branch(table))
         by_rows = row_transforms(layout.schema, spec)
-        has_bucket = by_rows is None or bool(partition and partition[-1].name == "bucket")
+        bucketed = bucketed_partition_of(table) if clean else None
+        has_bucket = by_rows is None or by_rows == bucketed
         # Rows to delete may be in files of another spec, which do not tell buckets apart.
         is_mixed = table.has_primary_key and layout.other_specs_in_use
-        if by_rows == partition and has_text_keys(table.descriptor) and not is_mixed:
+        if by_rows in (partition, bucketed) and has_text_keys(table.descriptor) and not is_mixed:
             by_rows = None
         by_bucket = by_rows is None and has_bucket
         return IcebergTable(table, handle, described, spec, reload=reload, by_bucket=by_bucket, by_rows=by_rows)

@@ -102,8 +102,8 @@ def _field(field: Column | Field, ids: Iterator[int]) -> dict[str, Any]:
 def is_clean(name: str, columns: Collection[str]) -> bool:
     """Return whether a lake table has the clean layout, without Fluss's three columns.
 
-    Fluss 1.0.0 makes such tables (fluss PR #4019), and the embedded storage and Fluss 0.9.1 make legacy ones, which
-    have all three.
+    Fluss 1.0.0 (fluss PR #4019) and the embedded storage make such tables. Fluss 0.9.1 makes legacy ones, which have
+    all three.
 
     Args:
         name: The name of the lake table in SQL.
@@ -151,8 +151,7 @@ def schema_json(descriptor: TableDescriptor, *, clean: bool = False) -> dict[str
 def partition_of(table: TableInfo, *, clean: bool = False) -> tuple[PartitionTransform, ...]:
     """Return the partition fields of a table's lake table; see `partition_fields`.
 
-    In the clean layout, a partition key has any type by which rounds can partition, and there is a field for the bucket
-    if that is the value of one transform.
+    In the clean layout, these are the partition keys, which have any type by which rounds can partition.
 
     Raises:
         FlussTieringError: INVALID_TABLE also if the number of the table's buckets was changed and the lake table is
@@ -160,7 +159,7 @@ def partition_of(table: TableInfo, *, clean: bool = False) -> tuple[PartitionTra
             partitions with other numbers would not be found or deleted there.
     """
     if clean:
-        return _clean_fields(table)
+        return _key_fields(table.descriptor)
     fields = partition_fields(table.descriptor)
     by_bucket = fields[-1]
     if table.bucket_count_epoch > 0 and by_bucket.number is not None:
@@ -174,8 +173,23 @@ def partition_of(table: TableInfo, *, clean: bool = False) -> tuple[PartitionTra
     return fields
 
 
-def _clean_fields(table: TableInfo) -> tuple[PartitionTransform, ...]:
+def bucketed_partition_of(table: TableInfo) -> tuple[PartitionTransform, ...] | None:
+    """Return the partition fields of a clean lake table that tells buckets apart.
+
+    Returns:
+        None if the bucket of a row is not the value of one transform.
+    """
     descriptor = table.descriptor
+    if len(descriptor.bucket_keys) != 1 or table.bucket_count_epoch > 0:
+        return None
+    (bucket_key,) = descriptor.bucket_keys
+    by_bucket = PartitionTransform(bucket_key, "bucket", descriptor.num_buckets)
+    if not by_bucket.takes(descriptor.column(bucket_key).data_type):
+        return None
+    return (*_key_fields(descriptor), by_bucket)
+
+
+def _key_fields(descriptor: TableDescriptor) -> tuple[PartitionTransform, ...]:
     keys = tuple(map(PartitionTransform, descriptor.partition_keys))
     for key in keys:
         data_type = descriptor.column(key.column).data_type
@@ -184,11 +198,7 @@ def _clean_fields(table: TableInfo) -> tuple[PartitionTransform, ...]:
                 ErrorCode.INVALID_TABLE,
                 f"partition key {key.column!r} is {data_type}: expected one of {expected_type(key)}",
             )
-    if len(descriptor.bucket_keys) != 1 or table.bucket_count_epoch > 0:
-        return keys
-    (bucket_key,) = descriptor.bucket_keys
-    by_bucket = PartitionTransform(bucket_key, "bucket", descriptor.num_buckets)
-    return (*keys, by_bucket) if by_bucket.takes(descriptor.column(bucket_key).data_type) else keys
+    return keys
 
 
 def has_text_keys(descriptor: TableDescriptor) -> bool:
@@ -208,9 +218,7 @@ def clean_partition(table: TableInfo) -> tuple[PartitionTransform, ...] | None:
     if not has_clean_layout(properties):
         return None
     text = properties.get(LAKE_PARTITION_BY.key)
-    if text is None:
-        return partition_of(table, clean=True)
-    return (*map(PartitionTransform, table.descriptor.partition_keys), *parse_partition_by(text))
+    return (*partition_of(table, clean=True), *(() if text is None else parse_partition_by(text)))
 
 
 def partition_fields(descriptor: TableDescriptor) -> tuple[PartitionTransform, ...]:

@@ -24,6 +24,7 @@ class Placement:
         specs: All of its partition specs, in Iceberg's JSON.
         spec_id: The id of the spec by which rounds write.
         by_bucket: Whether the last field of that spec is the bucket.
+        by_rows: Whether its fields follow from the rows.
     """
 
     def __init__(
@@ -34,12 +35,14 @@ class Placement:
         spec_id: int,
         *,
         by_bucket: bool,
+        by_rows: bool,
     ) -> None:
         self._table = table
         self._schema = schema
         self._specs = specs
         self._spec_id = spec_id
         self._by_bucket = by_bucket
+        self._by_rows = by_rows
 
     def place(self, bucket: int, partition_values: tuple[str, ...]) -> LakePlace:
         """Return the place of the rows of a bucket of a partition."""
@@ -53,6 +56,8 @@ class Placement:
 
         There are none if they are no texts, or if files of an older partition spec may not have all of them.
         """
+        if not self._by_rows:
+            return len(self._table.descriptor.partition_keys)
         descriptor = self._table.descriptor
         wanted = [("identity", key) for key in descriptor.partition_keys]
         if not (wanted and has_text_keys(descriptor)):
@@ -63,11 +68,13 @@ class Placement:
 
     def place_of(self, file: LiveDataFile) -> LakePlace | None:
         """Return the place of a data file; None if no place has it, or if executors do not read it or its deletes."""
-        if not self._by_bucket or file.spec_id != self._spec_id or not _can_be_read(file):
+        if self._by_rows or file.spec_id != self._spec_id or not _can_be_read(file):
             return None
         if None in file.partition:
             # Only somebody else can have written rows without a value of a partition key.
             return None
+        if not self._by_bucket:
+            return ANY_BUCKET, tuple(map(str, file.partition))
         *values, bucket = file.partition
         return int(bucket), tuple(map(str, values))
 
@@ -79,7 +86,7 @@ class Placement:
                 read it or its deletes. Without them, a row could only be deleted by its key in its own partition, which
                 is not known.
         """
-        if self._by_bucket:
+        if not self._by_rows:
             return self.place_of(file)
         if not _can_be_read(file):
             name = lake_table_name(self._table)

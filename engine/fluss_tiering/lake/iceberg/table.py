@@ -230,10 +230,11 @@ class IcebergTable:
         """
         if self._base is None:
             return ()
-        if len(places) > _MAX_PARTITIONS_LOOKED_AT or not self._by_bucket:
+        if len(places) > _MAX_PARTITIONS_LOOKED_AT or self._by_rows is not None:
             return places.keys()
         with lake_errors(f"look for rows of partitions in the lake table {self._table.lake_path}"):
-            found = ask(self._handle, "haveRows", [(values, sorted(buckets)) for values, buckets in places.items()])
+            asked = [(values, sorted(buckets) if self._by_bucket else None) for values, buckets in places.items()]
+            found = ask(self._handle, "haveRows", asked)
             return [values for values, has_rows in zip(places, found, strict=True) if has_rows]
 
     def location(self) -> str:
@@ -349,7 +350,7 @@ class IcebergTable:
             FlussTieringError: STORAGE if the lake cannot be read.
         """
         if not (places and self._deletes_by_position):
-            if self._by_rows and places:
+            if self._by_rows is not None and places:
                 raise FlussTieringError(
                     ErrorCode.LAKE_TABLE_MISMATCH,
                     f"the table {self._table.path} has the option {LAKE_DELETE_FILES.key}=equality, while the lake "
@@ -380,7 +381,8 @@ class IcebergTable:
     def placement(self) -> Placement:
         """Where rows and data files are in the table."""
         specs, spec_id = self._described["specs"], self._spec["spec-id"]
-        return Placement(self._table, self._schema, specs, spec_id, by_bucket=self._by_bucket)
+        by_rows = self._by_rows is not None
+        return Placement(self._table, self._schema, specs, spec_id, by_bucket=self._by_bucket, by_rows=by_rows)
 
     def keeps_every_column(self, writer: ParquetFileWriter) -> bool:
         """Return whether files of a writer can hold what each column of the lake table has, also before it was added.

@@ -6,7 +6,7 @@ are compared by their values: each row has to occur as often as in the log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -16,7 +16,7 @@ from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.names import catalog_name, quoted
 from fluss_tiering.lake.protocol import CommittedSnapshot, ReadOffsets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, BucketInfo, TableInfo
+from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, BucketInfo, TableBucket, TableInfo
 
 ROW_COLUMN: Final = "__row"
 """The column that stands for the offset: the values of the row as JSON."""
@@ -42,6 +42,13 @@ def with_buckets(table: TableInfo, rows: DataFrame) -> DataFrame:
     catalog = quoted(catalog_name(table.lake_catalog_properties))
     number = f"{catalog}.system.bucket({table.descriptor.num_buckets}, {quoted(keys[0])})"
     return rows.withColumn(BUCKET_COLUMN, sf.expr(number))
+
+
+def offsets_of(table: TableInfo, offsets: Mapping[TableBucket, int]) -> Mapping[TableBucket, int]:
+    """Return the offsets of the buckets that rows of the lake can be told apart by: see `with_buckets`."""
+    if table.descriptor.bucket_keys or not offsets:
+        return offsets
+    return {TableBucket(table.table_id, 0): sum(offsets.values())}
 
 
 def without_places(table: TableInfo, rows: DataFrame) -> DataFrame:

@@ -46,7 +46,7 @@ from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS
 from fluss_tiering.spark.audit.comparison import compared, content, differences, hashed
 from fluss_tiering.spark.audit.damage import damaged_file
 from fluss_tiering.spark.audit.expiry import expires_after, without_expired, without_records
-from fluss_tiering.spark.audit.layouts import begin_of_comparison, with_buckets, without_places
+from fluss_tiering.spark.audit.layouts import begin_of_comparison, offsets_of, with_buckets, without_places
 from fluss_tiering.spark.audit.report import TableAudit
 from fluss_tiering.spark.audit.source_rows import SourceRows, schema_of
 from fluss_tiering.spark.round.commit import missing_lake_table
@@ -131,7 +131,8 @@ def verify_table(
         try:
             source_rows, lake_rows = _sides(client, spark, scope, plan, target)
             source, lake = hashed(table, source_rows), hashed(table, lake_rows)
-            buckets = compared(offsets, content(source), content(lake))
+            ends = offsets_of(table, offsets) if lake_table.is_clean else offsets
+            buckets = compared(ends, content(source), content(lake))
             if kv_ttl is not None and not all(each.equal for each in buckets):
                 lake, expired = without_expired(table, source_rows, lake, _in_snapshots(table, held, plan))
                 buckets = [

@@ -226,5 +226,6 @@ def _live(lake: LakeTable, places: Collection[LakePlace], plan: RoundPlan) -> di
     return {place: () if place in plan.read_again else files for place, files in lake.live_files(places).items()}
 
 
-def _added(files: Iterable[LakeFile]) -> dict[str, RowPartition | None]:
-    return {file.location: file.row_partition for file in files if file.content is FileContent.DATA}
+def _added(files: Iterable[LakeFile]) -> dict[str, RowPartition]:
+    data = (file for file in files if file.content is FileContent.DATA)
+    return {each.location: each.partition_values if each.row_partition is None else each.row_partition for each in data}

@@ -53,11 +53,13 @@ _ALTERABLE_PREFIX: Final = "table.datalake."
 def validate(descriptor: TableDescriptor) -> TableDescriptor:
     """Check a new table and return its descriptor.
 
-    A primary key of one column becomes the bucket key if none is named.
+    A primary key of one column becomes the bucket key if none is named. The layout of the lake table becomes an option
+    of the table, so that another default of a later version does not change it.
 
     Raises:
         FlussTieringError: INVALID_TABLE if a rule is broken.
     """
+    descriptor = replace(descriptor, properties={LAKE_LAYOUT.key: LAKE_LAYOUT.default, **descriptor.properties})
     _check_columns(descriptor.columns)
     if descriptor.auto_increment_columns:
         _refuse(
@@ -105,6 +107,8 @@ def altered(descriptor: TableDescriptor, properties: Mapping[str, str]) -> Table
         FlussTieringError: INVALID_TABLE if an option cannot change or has a wrong value.
     """
     before = descriptor.properties
+    if LAKE_LAYOUT.key in before:
+        properties = {LAKE_LAYOUT.key: LAKE_LAYOUT.default, **properties}
     for key in sorted(before.keys() | properties.keys()):
         if before.get(key) == properties.get(key):
             continue
@@ -198,7 +202,7 @@ def _check_partition_keys(descriptor: TableDescriptor) -> None:
         if not is_text and not (data_type.root in NAMING and has_clean_layout(descriptor.properties)):
             _refuse(
                 f"the partition key {name!r} is {data_type}: expected STRING, or one of {', '.join(sorted(NAMING))} "
-                f"with the option {LAKE_LAYOUT.key}=clean"
+                f"without the option {LAKE_LAYOUT.key}=legacy"
             )
         if descriptor.has_primary_key and name not in descriptor.primary_key:
             _refuse(

@@ -36,11 +36,11 @@ class FoundRows:
         format_version: int,
         place: DeletePlace,
         live: Sequence[LiveDataFile],
-        added: Mapping[str, RowPartition | None] | None = None,
+        added: Mapping[str, RowPartition] | None = None,
     ) -> None:
         self._format_version = format_version
         if place.bucket == ANY_BUCKET:
-            partitions = {location: (None, partition or ()) for location, partition in (added or {}).items()}
+            partitions = {location: (None, partition) for location, partition in (added or {}).items()}
             of_live = {file.location: (file.spec_id, file.partition) for file in live}
             place = replace(place, partitions={**partitions, **of_live})
         self._place = place

@@ -142,7 +142,8 @@ def _by_place(
     }
     found: dict[LakePlace, list[tuple[int, ...]]] = defaultdict(list)
     for group in groups:
-        locations = [file.location for file in group]
+        # Rows of a log without offsets stay in the order of its rounds.
+        locations = [file.location for file in sorted(group, key=lambda each: (each.sequence_number, each.location))]
         if not all(each in known for each in locations):
             return None
         # All files of a group are in one partition.

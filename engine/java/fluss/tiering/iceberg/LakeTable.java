@@ -208,7 +208,8 @@ public final class LakeTable extends BaseTable {
         ArrayNode found = Json.array();
         for (JsonNode each : asked.get("files")) {
             String name = each.get(1).asText();
-            if (each.get(0).isNull()) {
+            // Iceberg itself has two slashes for the partition that an unpartitioned table has.
+            if (each.get(0).isNull() || spec.isUnpartitioned()) {
                 found.add(locationProvider().newDataLocation(name));
                 continue;
             }

@@ -40,9 +40,15 @@ final class Partitions {
         return joined(each);
     }
 
-    /** Return the rows of some buckets of a partition, which has a value for each field but the last one. */
+    /**
+     * Return the rows of some buckets of a partition, which has a value for each field but the last one. Without a list of
+     * buckets, it has a value for each field.
+     */
     static Expression withBuckets(Table table, JsonNode values, JsonNode buckets) {
         List<PartitionField> fields = table.spec().fields();
+        if (buckets.isNull()) {
+            return exactly(table, fields, values);
+        }
         int last = fields.size() - 1;
         List<Object> numbers = new ArrayList<>();
         buckets.forEach(each -> numbers.add(each.asInt()));
