@@ -238,7 +238,7 @@ def test_what_was_rolled_back_is_not_published_again(tiering: Tiering) -> None:
     [
         ({"snapshot": 7}, "the snapshot 7 is not in the history of the branch 'audit'"),
         ({"tag": "taken"}, "has a tag or a branch with the name 'taken'"),
-        ({"tag": "audit"}, "expected a new name"),
+        ({"tag": "audit"}, "and not main or audit"),
         ({"tag": "a b"}, "the tag 'a b': expected 1 to 200 letters"),
         ({"tag": "main"}, "and not main"),
         ({}, "somebody has changed rows of main"),
@@ -280,6 +280,26 @@ def test_the_command_publishes_and_tells_what_is_wrong(
     assert "nothing" in errors[1]
     with pytest.raises(FlussTieringError, match="--snapshot 1 is a snapshot of one lake table"):
         PublishOptions(tiering.target, (plain.path, new.path), snapshot=1)
+
+
+def test_a_tag_is_no_branch(tiering: Tiering) -> None:
+    table = branched(tiering)
+    first = tiered(tiering, table, named([1], "first"))
+    publish(tiering, table)
+    drop_branch(tiering, table)
+    lake_of(tiering, table, "main").manageSnapshots().createTag("audit", first).commit()
+    tiering.write(table, named([2], "second"))
+
+    (refused,) = tiering.tier_all(table)
+
+    done = publish_table(tiering.client, tiering.spark, table)
+    for error in (refused.error, done.error):
+        assert "commit-branch of the table" in str(error)
+        assert "which is a tag of the lake table" in str(error)
+    lake_of(tiering, table, "main").manageSnapshots().removeTag("audit").commit()
+    tiering.client.resume_tables([table.path])
+    tiering.tier(table)
+    assert publish(tiering, table).rounds == 1
 
 
 def test_the_name_of_the_branch_is_checked(tiering: Tiering) -> None:

@@ -36,11 +36,17 @@ from fluss_tiering.lake.iceberg.metadata.followed_columns import changes, follow
 from fluss_tiering.lake.iceberg.metadata.own_commits import newest_own_commit
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import LakeLayout, check_layout, row_transforms
-from fluss_tiering.lake.names import catalog_name, lake_table_name
+from fluss_tiering.lake.names import catalog_name, lake_table_name, quoted
 from fluss_tiering.model.error_text import is_hidden, mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.table_options import LAKE_TABLE_NAME, LAKE_TABLE_PREFIX, commit_branch_of, sort_columns_of
+from fluss_tiering.model.table_options import (
+    LAKE_COMMIT_BRANCH,
+    LAKE_TABLE_NAME,
+    LAKE_TABLE_PREFIX,
+    commit_branch_of,
+    sort_columns_of,
+)
 
 _IDENTITY: Final = frozenset({"type", "catalog-impl", "uri", "warehouse"})
 """The properties that decide which tables a catalog holds."""
@@ -138,13 +144,21 @@ class IcebergCatalogs:
         with lake_errors(f"open the lake table {table.lake_path}"):
             described = ask(handle, "describe")
         table = followed(table, handle, described)
+        name = lake_table_name(table)
+        if described["commitsToTag"]:
+            tag = _branch(table)
+            raise FlussTieringError(
+                ErrorCode.LAKE_TABLE_MISMATCH,
+                f"the option {LAKE_COMMIT_BRANCH.key} of the table {table.path} is {tag!r}, which is a tag of the lake "
+                f"table {name}: expected a branch, or the name of a new one; alter the option, or "
+                f"ALTER TABLE {name} DROP TAG {quoted(tag)}",
+            )
         layout = LakeLayout(
             schema=described["schema"],
             specs=described["specs"],
             other_specs_in_use=described["otherSpecsInUse"],
             format_version=described["formatVersion"],
         )
-        name = lake_table_name(table)
         try:
             clean = is_clean(name, {field["name"] for field in layout.schema["fields"]})
             expected, partition = schema_json(table.descriptor, clean=clean), partition_of(table, clean=clean)

@@ -98,8 +98,8 @@ def publish(
     Raises:
         FlussTieringError: INVALID_REQUEST if rounds of the table commit to main, or if the tag is wrong or taken;
             LAKE_SNAPSHOT_NOT_EXIST if the branch has no such snapshot, or no round has committed; LAKE_CONFLICT if
-            somebody has changed rows of main; LAKE_TABLE_MISMATCH if main was rolled back; STORAGE if the lake cannot
-            be reached.
+            somebody has changed rows of main; LAKE_TABLE_MISMATCH if main was rolled back, or if the branch is a tag;
+            STORAGE if the lake cannot be reached.
     """
     branch = commit_branch_of(table.descriptor.properties)
     if branch == LAKE_COMMIT_BRANCH.default:
@@ -108,10 +108,10 @@ def publish(
             f"rounds of {table.path} commit to main, so that all of it is published: set the table option "
             f"{LAKE_COMMIT_BRANCH.key} to the name of a branch for its rounds",
         )
-    if tag is not None and (tag == LAKE_COMMIT_BRANCH.default or not _TAG.fullmatch(tag)):
+    if tag is not None and (tag in (LAKE_COMMIT_BRANCH.default, branch) or not _TAG.fullmatch(tag)):
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"the tag {tag!r}: expected 1 to 200 letters, digits or one of _ . : + -, and not main",
+            f"the tag {tag!r}: expected 1 to 200 letters, digits or one of _ . : + -, and not main or {branch}",
         )
     lake = catalog.find_table(table)
     if lake is None:

@@ -98,7 +98,8 @@ public final class LakeTable extends BaseTable {
                 .put("metadataFile", metadata.metadataFileLocation())
                 .put("metadataFiles", metadata.previousFiles().size() + 1)
                 .put("snapshots", metadata.snapshots().size())
-                .put("otherSpecsInUse", hasFilesOfOtherSpecs());
+                .put("otherSpecsInUse", hasFilesOfOtherSpecs())
+                .put("commitsToTag", refs().containsKey(branch) && refs().get(branch).isTag());
         found.set("properties", Json.MAPPER.valueToTree(properties()));
         found.set("schema", Json.read(SchemaParser.toJson(schema())));
         found.set("sortOrder", Json.read(SortOrderParser.toJson(sortOrder())));
