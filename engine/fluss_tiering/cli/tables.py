@@ -107,8 +107,8 @@ def create_table(
         typer.Option(
             "--partition-key",
             metavar="A,B",
-            help="The partition columns. All of them must be of type STRING. For dates in a CSV file, give --column "
-            "'day STRING' beside --like.",
+            help="The partition columns, which are STRING, DATE, BOOLEAN or whole numbers. For a cluster of Fluss or a "
+            "legacy lake table, they are STRING.",
             show_default=False,
         ),
     ] = None,
