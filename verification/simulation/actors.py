@@ -145,6 +145,7 @@ class Operator:
         freshness = self._chance.choice(("10s", "3min", "1h"))
         deletes = self._chance.choice(_DELETE_FILES)
         has_branch = self._chance.random() < 0.25
+        is_clean = bool(primary_key) and random.Random(f"{self._world.seed}/clean/{path}").random() < 0.4
         table = self._world.server.create_table(
             path,
             TableDescriptor(
@@ -161,7 +162,8 @@ class Operator:
             ),
         )
         if table is not None:
-            self._world.lake.content(str(path)).has_branch = has_branch
+            content = self._world.lake.content(str(path))
+            content.has_branch, content.is_clean = has_branch, is_clean
             self._world.table_created(table)
 
 
@@ -181,12 +183,13 @@ class Writer:
             # The first buckets get most, so that others have their first rows, and snapshots, much later.
             count = self._table.descriptor.num_buckets
             bucket = TableBucket(self._table.table_id, int(count * self._chance.random() ** 2))
-            storage.append(bucket, [self._change() for _ in range(self._chance.randrange(1, 8))])
+            storage.append(bucket, [self._change(bucket.bucket) for _ in range(self._chance.randrange(1, 8))])
             self._world.scheduler.sleep(self._chance.randrange(500, 40_000))
 
-    def _change(self) -> Change:
+    def _change(self, bucket: int) -> Change:
         self._value += 1
         if not self._table.has_primary_key:
             return Change(self._value, self._value)
-        key = self._chance.randrange(_KEYS)
+        # A key is in one bucket only.
+        key = self._chance.randrange(_KEYS) * self._table.descriptor.num_buckets + bucket
         return Change(key, None if self._chance.random() < 0.25 else self._value)

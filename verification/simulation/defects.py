@@ -12,6 +12,7 @@ from unittest import mock
 
 from fluss_tiering.lake.iceberg import commit as iceberg_commit
 from fluss_tiering.lake.iceberg import table as iceberg_table
+from fluss_tiering.lake.iceberg.placement import Placement
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
@@ -197,8 +198,9 @@ def _each_piece_by_itself() -> Iterator[None]:
     """Let each of several pieces of a place delete by itself, and do not look whether they write two vectors."""
 
     def work_of(self: Any, piece: Any, location: str) -> PieceWork:
-        live = self.live.get((piece.bucket.bucket, piece.partition_values))
-        return PieceWork(piece, location, live if live is None else tuple(live))
+        live = self.live.get(self.place(piece.bucket.bucket, piece.partition_values))
+        place = self.place(piece.bucket.bucket, piece.partition_values)
+        return PieceWork(piece, location, live if live is None else tuple(live), place=place)
 
     with (
         mock.patch.object(PlannedDeletes, "work_of", work_of),
@@ -226,6 +228,10 @@ def _to_others(original: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _one_round_less(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, content, expected, wanted: original(self, content, expected, wanted.parent or wanted)
+
+
 def _ours_alone(original: Callable[..., Any]) -> Callable[..., Any]:
     def read(summary: Any) -> LakeCommit | None:
         commit = original(summary)
@@ -247,6 +253,12 @@ DEFECTS: Final[dict[str, Planted]] = {
     ),
     "main moves from wherever it is": Planted(
         _patched(simulation_lake, "is_at", lambda content, expected: True), "goes back"
+    ),
+    "a publication leaves out the newest round": Planted(
+        _wrapped(simulation_lake.ModelLake, "move_main", _one_round_less), "counted that do not wait"
+    ),
+    "rows are looked for among the files of their bucket alone": Planted(
+        _patched(Placement, "place", lambda self, bucket, values: (bucket, values)), "doubled"
     ),
     "the attempt token is ignored": Planted(_token_ignored, "L22"),
     "a found snapshot is registered with one's own offsets": Planted(

@@ -126,7 +126,8 @@ class ModelSpark:
 
     def _do(self, job: StageJob, number: int, attempt: int) -> PieceResult:
         work = job.work[number]
-        bucket, location = work.piece.bucket.bucket, f"{work.location}-{attempt}"
+        bucket, _ = work.place or (work.piece.bucket.bucket, ())
+        location = f"{work.location}-{attempt}"
         rows, deleted = self._read(job.table, work.piece)
         files = [self._write(location, FileRows(bucket, FileContent.DATA, rows))] if rows else []
         data = [(file.location, rows) for file in files]

@@ -99,6 +99,7 @@ class FlinkTiering:
 
     def _files(self, table: TableInfo, bucket: int, changes: list[Change]) -> list[LakeFile]:
         """Write one bucket. Rows that are replaced at once are in the data file, and deleted in it by position."""
+        bucket = self._world.lake.content(str(table.path)).place(bucket)
         location = f"memory://{table.path}/{bucket}/flink-{self._chance.getrandbits(62)}"
         rows = tuple((each.key, each.value or 0) for each in changes if each.value is not None)
         written = [self._file(location, FileRows(bucket, FileContent.DATA, rows))] if rows else []

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile
+from fluss_tiering.lake.protocol import ANY_BUCKET, FileContent, LakeFile, LiveDataFile
 from fluss_tiering.model.table import SYSTEM_COLUMNS, TableInfo
 from simulation.compaction import Rewrite, plan_rewrite
 from simulation.lake_commits import Delta, RoundCommit, Transaction, java_error
@@ -163,13 +163,14 @@ class Handle:
         return self._content.name
 
     def describe(self) -> dict[str, Any]:
+        names = ("k", "v") if self._content.is_clean else SYSTEM_COLUMNS
         found = {
             "name": self.name(),
             "formatVersion": self._content.format_version,
             "properties": {},
-            "specs": [{"spec-id": 0, "fields": [{"field-id": 1000, "name": "bucket"}]}],
+            "specs": [{"spec-id": 0, "fields": [{"field-id": 1000, "name": "bucket"}][self._content.is_clean :]}],
             "sortOrder": {"fields": []},
-            "schema": {"fields": [{"id": number, "name": name} for number, name in enumerate(SYSTEM_COLUMNS, 1)]},
+            "schema": {"fields": [{"id": number, "name": name} for number, name in enumerate(names, 1)]},
         }
         return (
             found if self.head is None else {**found, "snapshot": self.head.snapshot_id, "summary": self.head.summary}
@@ -284,11 +285,12 @@ class SimCatalog:
     def __init__(self, lake: ModelLake) -> None:
         self._lake = lake
 
-    def find_table(self, table: TableInfo) -> SimIcebergTable:
+    def find_table(self, table: TableInfo, *, follow: bool = False) -> SimIcebergTable:
         self._lake.scheduler.sleep(self._lake.chance.randrange(1, 50))
-        handle: Any = Handle(self._lake, self._lake.content(str(table.path)))
+        content = self._lake.content(str(table.path))
+        handle: Any = Handle(self._lake, content)
         described = handle.describe()
-        return SimIcebergTable(table, handle, described, described["specs"][0])
+        return SimIcebergTable(table, handle, described, described["specs"][0], by_bucket=not content.is_clean)
 
 
 class NoStatistics:
@@ -313,4 +315,4 @@ def live_data_files(handle: Handle, snapshot_id: int | None, **_where: object) -
         for location, file in files.data.items():
             deletes = tuple(each.file for each in files.deletes.get(location, ()))
             equality = any(sequence > file.sequence for sequence in files.deleted_keys.values())
-            yield LiveDataFile(location, (number,), len(file.rows), deletes, equality)
+            yield LiveDataFile(location, () if number == ANY_BUCKET else (number,), len(file.rows), deletes, equality)

@@ -22,7 +22,7 @@ class LakeReference:
 
     Attributes:
         logs: The storage's own list of changes by bucket, which outlives the table.
-        rows: The rows of the log's prefix, as bucket -> key -> value.
+        rows: The rows of the log's prefix, as place of the bucket -> key -> value.
     """
 
     table_id: int
@@ -81,9 +81,9 @@ class LakeChecks:
                 )
         for bucket, end in offsets.items():
             changes: Any = table.logs[bucket][max(0, table.offsets.get(bucket, 0)) : max(0, end)]
-            expected = table.rows.setdefault(bucket, {})
-            apply(expected, changes)
-            touched.setdefault(bucket, set()).update(change.key for change in changes)
+            place = content.place(bucket)
+            apply(table.rows.setdefault(place, {}), changes)
+            touched.setdefault(place, set()).update(change.key for change in changes)
             self.counters["rows"] += len(changes)
         table.offsets = offsets
         for bucket, keys in touched.items():
@@ -164,11 +164,12 @@ class LakeChecks:
         if not self.is_registered(table, managers):
             newest, ours = managers.lake.newest(table.table_id), self._newest_of_ours(table)
             self._violated(f"table {table.path}: the server knows {newest}, the lake's newest is {ours}")
+        by_place: dict[int, dict[int, int]] = {}
         for bucket, log in reference.logs.items():
-            expected: dict[int, int] = {}
             changes: Any = log[: max(0, reference.offsets.get(bucket, 0))]
-            apply(expected, changes)
-            self._compare(content, bucket, expected, {*expected, *content.rows(bucket)})
+            apply(by_place.setdefault(content.place(bucket), {}), changes)
+        for place, expected in by_place.items():
+            self._compare(content, place, expected, {*expected, *content.rows(place)})
 
     def _newest_of_ours(self, table: TableInfo) -> int | None:
         head = self._lake.content(str(table.path)).published

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from fluss_tiering.lake.protocol import ANY_BUCKET
 from simulation.lake_files import LakeFiles
 
 
@@ -38,6 +39,7 @@ class LakeContent:
         head: The newest snapshot of the branch that rounds commit to.
         main: The newest snapshot of main, if that is another branch.
         has_branch: Whether it is another one.
+        is_clean: Whether the files of all buckets are in one place, as in a clean table without a partition for them.
     """
 
     name: str
@@ -45,6 +47,7 @@ class LakeContent:
     head: LakeSnapshotNode | None = None
     main: LakeSnapshotNode | None = None
     has_branch: bool = False
+    is_clean: bool = False
     nodes: dict[int, LakeSnapshotNode] = field(default_factory=dict)
 
     @property
@@ -56,6 +59,10 @@ class LakeContent:
     def published(self) -> LakeSnapshotNode | None:
         """The newest snapshot of main."""
         return self.main if self.has_branch else self.head
+
+    def place(self, bucket: int) -> int:
+        """Return where the files of a bucket are."""
+        return ANY_BUCKET if self.is_clean else bucket
 
     def rows(self, bucket: int) -> dict[int, list[int]]:
         """Return the rows of a bucket as readers see them, as key -> values. More than one is a doubled row."""
