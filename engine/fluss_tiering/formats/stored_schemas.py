@@ -68,12 +68,11 @@ class StoredSchemas:
             return self.wanted.arrange(records)
         stored = self._schema(schema_id)
         names = {number: column.name for column, number in zip(stored.columns, stored.column_ids, strict=True)}
-        arrays = [
-            records.column(names[number]).cast(field.type)
-            if number in names
-            else pa.nulls(records.num_rows, field.type)
-            for number, field in zip(self._wanted_ids, self.wanted.schema, strict=True)
-        ]
+        arrays = []
+        for number, field in zip(self._wanted_ids, self.wanted.schema, strict=True):
+            found = records.column(names[number]) if number in names else pa.nulls(records.num_rows, field.type)
+            # Arrow refuses to cast a null ROW with a NOT NULL field, even to its own type.
+            arrays.append(found if found.type == field.type else found.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.wanted.schema)
 
     def _schema(self, schema_id: int) -> TableSchema:

@@ -102,10 +102,13 @@ def test_rows_of_all_schemas_are_read_alike_everywhere(tmp_path: Path) -> None:
     with ServerThread(tmp_path / "server") as server, TieringClient(server.target) as client:
         table = client.create_table(PATH, described())
         old = [{"id": key, "name": f"n{key}", "amount": key} for key in range(6)]
-        list(client.write_rows(PATH, WriteKind.UPSERT, [kv_rows(old)]))
+        list(client.write_rows(PATH, WriteKind.UPSERT, [kv_rows(old[:3])]))
+        table = client.alter_table(PATH, column_changes=[add("ROW<at TIMESTAMP(0) NOT NULL>", "part")])
+        list(client.write_rows(PATH, WriteKind.UPSERT, [kv_rows(old[3:])]))
         present = client.alter_table(PATH, column_changes=ALL)
-        assert [each.name for each in present.descriptor.columns] == ["id", "region", "label", "amount", "note", "name"]
-        assert present.descriptor.columns[4] == NOTE
+        names = ["id", "region", "label", "amount", "part", "note", "name"]
+        assert [each.name for each in present.descriptor.columns] == names
+        assert present.descriptor.columns[5] == NOTE
         assert client.get_tables([PATH]) == [present]
         # A writer that does not know the new columns yet, and one that knows them.
         known = kv_rows([{"id": 5, "name": "again"}, {"id": 6, "name": "new"}]).rename_columns(
@@ -126,7 +129,7 @@ def test_rows_of_all_schemas_are_read_alike_everywhere(tmp_path: Path) -> None:
             5: {"label": "again", "amount": None, "note": None, "name": None},
             6: {"label": "new", "amount": None, "note": "x", "name": 7},
         }
-        rows = [{"id": key, "region": "eu", **row} for key, row in expected.items()]
+        rows = [{"id": key, "region": "eu", "part": None, **row} for key, row in expected.items()]
         assert in_order(client.scan(present)) == rows
         for names in (["note", "label"], ["name"], ["amount", "id"], []):
             scanned = pa.Table.from_batches(list(client.scan(present, columns=names))) if names else None
@@ -139,7 +142,7 @@ def test_rows_of_all_schemas_are_read_alike_everywhere(tmp_path: Path) -> None:
             for names in (["note", "label"], ["name"], ["amount", "id"], []):
                 some = list(reader.read_log(present, info.bucket, 0, info.log_end_offset, names))
                 assert [each.records for each in some] == [each.records.select(names) for each in whole]
-            with refused(ErrorCode.INVALID_TABLE, "were altered while it was read (schema 2 instead of 1)"):
+            with refused(ErrorCode.INVALID_TABLE, "were altered while it was read (schema 3 instead of 2)"):
                 list(reader.read_log(table, info.bucket, 0, info.log_end_offset))
             assert sum(each.records.num_rows for each in reader.read_log(table, info.bucket, 0, 6)) == 6
         with refused(ErrorCode.INVALID_TABLE, "were altered while it was read"):
