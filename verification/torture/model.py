@@ -40,15 +40,38 @@ class TableModel:
     """
 
     def __init__(self, planned: PlannedTable) -> None:
-        self._types = [column.data_type for column in planned.typed]
-        names = [name for name, _ in planned.columns]
-        self._keys = [names.index(name) for name in planned.primary_key]
-        self._partition = [names.index(name) for name in planned.partition_keys]
+        self._use(planned)
         self._stored: dict[Hashable, Row] = {}
         self._pending: list[_Change] = []
         self._lake: dict[Hashable, Row] = {}
         self._doubtful: dict[Hashable, Row] = {}
         self._number = 0
+
+    def altered(self, planned: PlannedTable, places: Sequence[int | None]) -> None:
+        """Note that the columns of the table were changed, and that the lake follows.
+
+        Args:
+            planned: The table as it is now.
+            places: The place of each column before; None for a new one, which is null in all rows.
+        """
+        self._use(planned)
+
+        def moved(row: Row) -> Row:
+            return tuple(None if place is None else row[place] for place in places)
+
+        self._stored, self._lake, self._doubtful = (
+            {key: moved(row) for key, row in rows.items()} for rows in (self._stored, self._lake, self._doubtful)
+        )
+        self._pending = [
+            replace(each, row=None if each.row is None else moved(each.row), place=moved(each.place))
+            for each in self._pending
+        ]
+
+    def _use(self, planned: PlannedTable) -> None:
+        self._types = [column.data_type for column in planned.typed]
+        names = [name for name, _ in planned.columns]
+        self._keys = [names.index(name) for name in planned.primary_key]
+        self._partition = [names.index(name) for name in planned.partition_keys]
 
     def written(self, kind: WriteKind, rows: Iterable[Sequence[Value]]) -> None:
         """Note rows whose write was acknowledged."""

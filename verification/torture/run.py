@@ -18,6 +18,7 @@ _NUMBERS = itertools.count(1)
 _STEPS: Final[Mapping[str, Callable[[Running, Step], None]]] = {
     "acquired_again": rounds.acquired_again,
     "alter": tables.alter,
+    "alter_columns": tables.alter_columns,
     "change_schema": lake_users.change_schema,
     "cut_log": tables.cut_log,
     "delete_rows": lake_users.delete_rows,

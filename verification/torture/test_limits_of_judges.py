@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg import expressions as ex
+from pyiceberg.expressions.visitors import translate_column_names
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, FloatType, NestedField
+from pyiceberg.types import DoubleType, FloatType, IcebergType, IntegerType, LongType, NestedField
 from pyspark.sql import SparkSession
 
 import judges
@@ -54,6 +55,38 @@ def test_pyiceberg_finds_no_infinity_in_a_column_of_type_float(value: float) -> 
     assert bound(DoubleType()) != ex.AlwaysFalse()
     assert limit("FLOAT", value) == "pyiceberg takes an infinity for a number beyond all FLOATs"
     assert limit("FLOAT", 1.0) is limit("DOUBLE", value) is None
+
+
+def test_pyiceberg_finds_nulls_by_not_equal_in_files_from_before_a_column() -> None:
+    column = Column("x", DataType.parse("INT"))
+    before, now = (
+        Schema(NestedField(number, name, IntegerType(), required=False)) for number, name in ((1, "y"), (2, "x"))
+    )
+    for operator, found in (("<>", ex.AlwaysTrue()), ("=", ex.AlwaysFalse())):
+        expression = ex.NotEqualTo("x", 1) if operator == "<>" else ex.EqualTo("x", 1)
+        assert translate_column_names(expression.bind(now), before, case_sensitive=True) == found
+        for values in ([1, None], [1]):
+            limit = question_limit(
+                judges.PYICEBERG, Question((0,), ("x",), column.data_type, operator, 1), [column], values
+            )
+            assert (limit is not None) is (operator == "<>" and None in values)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "kind", "value"),
+    [(LongType(), IntegerType(), "BIGINT", -(2**63)), (DoubleType(), FloatType(), "DOUBLE", -1e300)],
+)
+def test_pyiceberg_finds_nulls_by_numbers_beyond_the_type_from_before_a_column_was_widened(
+    now: IcebergType, before: IcebergType, kind: str, value: float
+) -> None:
+    columns = [Column("x", DataType.parse(kind))]
+    wide, narrow = (Schema(NestedField(1, "x", each, required=False)) for each in (now, before))
+    for compared, is_limited in ((value, True), (1, False)):
+        expression = ex.GreaterThanOrEqual("x", compared).bind(wide)
+        found = translate_column_names(expression, narrow, case_sensitive=True)
+        assert (found.bind(narrow) == ex.AlwaysTrue()) is is_limited
+        question = Question((0,), ("x",), columns[0].data_type, ">=", compared)
+        assert (question_limit(judges.PYICEBERG, question, columns, [1, None]) is not None) is is_limited
 
 
 @pytest.mark.slow

@@ -21,6 +21,8 @@ _FLOATS: Final = {DataTypeRoot.FLOAT, DataTypeRoot.DOUBLE}
 _INFINITIES: Final = (math.inf, -math.inf)
 _DAYS_OF_CLICKHOUSE: Final = (-25_567, 120_529)
 """1900-01-01 and 2299-12-31."""
+_NARROWER: Final = {DataTypeRoot.BIGINT: (-(2**31), 2**31 - 1), DataTypeRoot.DOUBLE: (-3.4e38, 3.4e38)}
+"""The least and the greatest value of INT and FLOAT."""
 _MICROS_OF_A_DAY: Final = 86_400 * 10**6
 _GUESSED: Final = re.compile(r"[0-9]|null$|nan$", re.IGNORECASE)
 """Partition values that look like a number, a date or NULL."""
@@ -148,6 +150,10 @@ def question_limit(judge: str, question: Question, columns: Sequence[Column], va
             return "pyiceberg takes an infinity for a number beyond all FLOATs"
         if len(question.places) > 1 or question.data_type.fields:
             return "pyiceberg is not asked about nested columns, of which it projects only some"
+        if question.operator == "<>" and None in values:
+            return "pyiceberg finds nulls by <> in files from before their column was added"
+        if None in values and _beyond_narrower(question):
+            return "pyiceberg finds nulls by numbers beyond the narrower type in files from before a column was widened"
         if "." in column.name:
             return "pyiceberg takes a dot in a name for a path"
         return column_limit(judge, column, values)
@@ -175,6 +181,14 @@ def _out_of_clickhouse(data_type: DataType, value: Value) -> bool:
         return False
     days = value if data_type.root is DataTypeRoot.DATE else math.floor(value / _MICROS_OF_A_DAY)
     return not _DAYS_OF_CLICKHOUSE[0] <= days < _DAYS_OF_CLICKHOUSE[1]
+
+
+def _beyond_narrower(question: Question) -> bool:
+    """Return whether the value of a question is none of the type from which its column may have been widened."""
+    if question.value is None or question.data_type.root not in _NARROWER:
+        return False
+    least, most = _NARROWER[question.data_type.root]
+    return not least <= question.value <= most
 
 
 def _is_nan(data_type: DataType, value: Value) -> bool:

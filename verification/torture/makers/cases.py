@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from torture.driver.row_groups import ROW_GROUP_ROWS
-from torture.makers.tables import nested_row
+from torture.makers.disturbances import alter_columns
+from torture.makers.tables import make_table, nested_row
 from torture.plan import Plan, PlannedTable, Step
 
 _ENABLED: Final = "table.datalake.enabled"
@@ -162,6 +163,23 @@ def _nested(chance: random.Random, seed: int, storage: str) -> Plan:
     return Plan(seed, storage, [table], steps)
 
 
+def _altered_columns(chance: random.Random, seed: int, storage: str) -> Plan:
+    """Columns are changed again and again, with rows between, and rounds that are killed on the way."""
+    tables = [make_table(chance, f"t{number}") for number in range(3)]
+    steps: list[Step] = [_write(table, chance, 20, keys=(0, 60)) for table in tables]
+    for table in tables:
+        if table.primary_key and chance.random() < 0.5:
+            steps.append({"do": "snapshot", "table": table.name})
+    steps.append(_tier(chance, *tables))
+    if storage == "embedded":
+        for _ in range(8):
+            table = chance.choice(tables)
+            steps += [_write(table, chance, 20, keys=(0, 60)), alter_columns(chance, table)]
+            if chance.random() < 0.3:
+                steps.append({"do": "maintain", "table": table.name, "what": chance.choice(("compact", "expire"))})
+    return Plan(seed, storage, tables, steps)
+
+
 def _siblings(chance: random.Random, seed: int, storage: str) -> Plan:
     """The acquire task of a lease runs again while a round of it goes on, as if a sibling had been cleared."""
     table = PlannedTable("sibling", [_KEY, ["n", "INT"]], properties=_OPTIONS)
@@ -181,6 +199,7 @@ def _tier(chance: random.Random, *tables: PlannedTable, **others: object) -> Ste
 
 
 CASES: Final[Mapping[str, Callable[[random.Random, int, str], Plan]]] = {
+    "altered columns": _altered_columns,
     "cut texts": _cut_texts,
     "hot key": _hot_key,
     "huge texts": _huge_texts,
@@ -206,5 +225,6 @@ ORDER: Final = (
     "late",
     "huge texts",
     "siblings",
+    "altered columns",
 )
 """The kinds in the order in which seeds come to them, the cheap ones twice."""

@@ -15,7 +15,7 @@ from torture.world import S3, TWO_SERVERS
 
 ENABLED: Final = "table.datalake.enabled"
 _BROKEN_SHARE: Final = 0.08
-_WIDER: Final = {
+WIDER: Final = {
     "TINYINT": "BIGINT",
     "SMALLINT": "BIGINT",
     "INT": "BIGINT",
@@ -69,6 +69,21 @@ def by_a_user(chance: random.Random, tables: Sequence[PlannedTable]) -> list[Ste
     return steps
 
 
+def altered_columns(chance: random.Random, tables: Sequence[PlannedTable]) -> list[Step]:
+    """Return a change of the columns of a table, with rows and a round behind it, which may be killed."""
+    if chance.random() > 0.3:
+        return []
+    return [alter_columns(chance, chance.choice(tables))]
+
+
+def alter_columns(chance: random.Random, table: PlannedTable) -> Step:
+    """Return the step that changes columns of a table."""
+    step: Step = {"do": "alter_columns", "table": table.name, "seed": chance.randrange(1 << 30)}
+    if chance.random() < 0.2:
+        step["fault"] = {"what": "kill", "when": chance.choice(("before", "after")), "step": "lake"}
+    return step
+
+
 def fault_of_parts(chance: random.Random, parts: Sequence[str]) -> Step:
     """Return a fault of what a world has beyond the usual, as a part of the step of rounds."""
     faults: list[dict[str, Any]] = []
@@ -83,7 +98,7 @@ def fault_of_parts(chance: random.Random, parts: Sequence[str]) -> Step:
 
 
 def _change(chance: random.Random, table: PlannedTable) -> str:
-    wider = [(name, _WIDER[kind]) for name, text in table.columns if (kind := text.removesuffix(" NOT NULL")) in _WIDER]
+    wider = [(name, WIDER[kind]) for name, text in table.columns if (kind := text.removesuffix(" NOT NULL")) in WIDER]
     if wider and chance.random() < 0.5:
         name, kind = chance.choice(wider)
         return f"ALTER COLUMN {_quoted(name)} TYPE {kind}"

@@ -12,6 +12,7 @@ from torture.faults.rounds import METHODS
 from torture.makers.cases import CASES, ORDER
 from torture.makers.disturbances import (
     ENABLED,
+    altered_columns,
     beside_round,
     by_a_user,
     fault_of_parts,
@@ -62,6 +63,7 @@ def make_plan(seed: int, storage: str, parts: Sequence[str] = ()) -> Plan:
         return make_case(ORDER[(seed // _CASE_EVERY - 1) % len(ORDER)], seed, storage, parts)
     tables = [make_table(chance, f"t{number}") for number in range(chance.choice((2, 3, 4)))]
     more = random.Random(f"more/{seed}")
+    of_columns = random.Random(f"columns/{seed}")
     late = {table.name for table in tables if more.random() < _LATE_SHARE}
     tables = [switched_off(table) if table.name in late else table for table in tables]
     # A fault costs a start of Spark: not every plan has one.
@@ -89,6 +91,8 @@ def make_plan(seed: int, storage: str, parts: Sequence[str] = ()) -> Plan:
                 }
             )
         steps += by_a_user(more, tables)
+        if storage == "embedded":
+            steps += altered_columns(of_columns, tables)
     plan = Plan(seed, storage, tables, [maybe_broken_off(more, step) for step in steps], parts)
     return plan if storage == "embedded" else _as_clusters_take_it(plan)
 

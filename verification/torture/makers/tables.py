@@ -102,6 +102,11 @@ def make_table(chance: random.Random, name: str, *, storage: str = "embedded") -
     )
 
 
+def new_type(chance: random.Random) -> str:
+    """Return any type."""
+    return _type(chance, 2)
+
+
 def nested_row(chance: random.Random) -> str:
     """Return a ROW that may be null, with one field that may not, and others of any type."""
     return f"ROW<r {chance.choice(_SCALARS)} NOT NULL, x {_type(chance, 2)}, y {_type(chance, 2)}>"

@@ -26,6 +26,7 @@ class Running:
         models: What each table must hold, by its name in the plan.
         infos: The tables that could be created, by the same name.
         lake_exists: The names of the tables that have a snapshot in the lake.
+        altered: The tables whose columns were changed, as they are now.
         rearranged: The names of the tables whose lake tables have columns in other places, or of other types.
     """
 
@@ -37,11 +38,12 @@ class Running:
     models: dict[str, TableModel] = field(default_factory=dict)
     infos: dict[str, TableInfo] = field(default_factory=dict)
     lake_exists: set[str] = field(default_factory=set)
+    altered: dict[str, PlannedTable] = field(default_factory=dict)
     rearranged: set[str] = field(default_factory=set)
 
     def planned(self, name: str) -> PlannedTable:
-        """Return a table of the plan."""
-        return next(table for table in self.plan.tables if table.name == name)
+        """Return a table of the plan, with the columns that it has now."""
+        return self.altered.get(name) or next(table for table in self.plan.tables if table.name == name)
 
     def lake_keys(self, name: str) -> dict[str, Sequence[str]]:
         """Return the columns that the partitions of a lake table are made of, and their values that stand in paths."""
