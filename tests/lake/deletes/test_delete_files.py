@@ -6,6 +6,7 @@ import json
 import struct
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,10 @@ from fluss_tiering.lake.iceberg.deletes import (
     position_files,
     present_deletes,
     write_position_deletes,
+    write_vectors,
 )
 from fluss_tiering.lake.iceberg.deletes.position_files import OpenFile
+from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.object_store import path_of
@@ -77,6 +80,18 @@ def test_the_columns_have_the_ids_of_the_spec(tmp_path: Path) -> None:
     ]
     ids = [int(field.metadata[b"PARQUET:field_id"]) for field in schema]
     assert ids == [PATH_ID, POSITION_ID]
+
+
+def test_each_file_is_in_the_partition_and_the_spec_of_its_data_files(tmp_path: Path) -> None:
+    partitions = {"a": (None, (1,)), "b": (0, ("mon", 1)), "c": (None, (2,))}
+    place = replace(place_in(tmp_path), partitions=partitions)
+    gone = deletes_of({"a": [1], "b": [2], "c": [3]})
+    present = dict.fromkeys(partitions, PresentDeletes())
+    for files in (write_position_deletes(place, gone), write_vectors(place, gone, present)):
+        assert {file.referenced: (file.spec_id, file.row_partition) for file in files} == {
+            (data_file,): partition for data_file, partition in partitions.items()
+        }
+    assert {Path(file.location).suffix for file in files} == {".puffin"}
 
 
 @pytest.mark.parametrize(("touched", "written"), [(1, 1), (8, 8), (9, 1), (20, 1)])
