@@ -22,6 +22,7 @@ from metrics_support import watchers_of
 from waiting import wait_until
 
 ENABLED, FRESHNESS = "table.datalake.enabled", "table.datalake.freshness"
+LAYOUT = {"table.datalake.layout": "clean"}
 
 
 def status(client: TieringClient, table: TableInfo) -> TieringStatus:
@@ -39,12 +40,12 @@ def test_options_that_changed_outlive_a_restart(tmp_path: Path, clock: VirtualCl
     with ServerThread(tmp_path / "data", clock=clock) as running, TieringClient(running.target) as client:
         table = new_table(client, freshness="1h", num_buckets=2)
         altered = client.alter_table(table.path, {FRESHNESS: "10min", "team": "a"})
-        assert altered.descriptor.properties == {ENABLED: "true", FRESHNESS: "10min", "team": "a"}
+        assert altered.descriptor.properties == {ENABLED: "true", FRESHNESS: "10min", "team": "a", **LAYOUT}
         assert (altered.table_id, altered.descriptor.columns) == (table.table_id, table.descriptor.columns)
         client.alter_table(table.path, reset_properties=["team", "never-set"])
     with ServerThread(tmp_path / "data", clock=clock) as running, TieringClient(running.target) as client:
         (found,) = client.get_tables([table.path])
-        assert found.descriptor.properties == {ENABLED: "true", FRESHNESS: "10min"}
+        assert found.descriptor.properties == {ENABLED: "true", FRESHNESS: "10min", **LAYOUT}
         clock.advance(10 * MINUTE)
         assert client.heartbeat(request_table=True, driver="d").claim is not None
 
