@@ -83,3 +83,17 @@ def test_rows_that_a_round_writes_beside_a_delete_may_be_deleted():
     model.written(WriteKind.UPSERT, [(3, "c")])
     model.tiered()
     assert sorted(model.lake_rows()) == [(1, "b"), (3, "c"), (4, "a")]
+
+
+def test_rows_follow_their_columns():
+    model = TableModel(KEYED)
+    model.written(WriteKind.UPSERT, [(1, "a"), (2, "b")])
+    model.tiered()
+    model.written(WriteKind.UPSERT, [(2, "c")])
+    model.written(WriteKind.DELETE, [(1, None)])
+    columns = [["name", "STRING"], ["new", "INT"], ["id", "BIGINT NOT NULL"]]
+    model.altered(PlannedTable("keyed", columns, ["id"], "id"), [1, None, 0])
+    assert model.stored_rows() == [("c", None, 2)]
+    model.written(WriteKind.UPSERT, [("d", 7, 2)])
+    model.tiered()
+    assert model.lake_rows() == model.stored_rows() == [("d", 7, 2)]

@@ -17,7 +17,7 @@ from torture.run import run_plan
 from torture.world import World
 
 _ROOT = Path(__file__).resolve().parents[2]
-_CASES = (("long texts", 1), ("late", 1), ("late", 4), ("cut texts", 1), ("siblings", 1))
+_CASES = (("long texts", 1), ("late", 1), ("late", 4), ("cut texts", 1), ("siblings", 1), ("altered columns", 4))
 _SEEDS = (5, 203)
 
 
@@ -53,6 +53,7 @@ def test_what_fixed_seeds_make_up_is_read_back_by_every_judge(tmp_path):
         assert tally.comparisons[f"{judge} rows"], tally
     assert tally.counts["writes broken off: kill writer"], tally
     assert tally.counts["DELETE, merge-on-read"], tally
+    assert tally.counts["changes of columns"], tally
 
 
 @pytest.mark.system

@@ -27,6 +27,7 @@ from fluss_tiering.api.fluss.v1.connection_pb2 import ApiVersionsResponse
 from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.model.column_changes import DropColumn
 from fluss_tiering.model.errors import SERVER_AWAY, ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringStatus
@@ -86,6 +87,8 @@ def test_tables_and_rows_of_a_cluster(client: TieringClient, fluss_cluster: Flus
     assert list(client.write_rows(path, WriteKind.UPSERT, [rows])) == [1_000]
     assert sum(info.log_end_offset for info in client.list_buckets([path])[path]) == 1_000
     assert client.alter_table(path, {FRESHNESS: "9min"}, []).descriptor.properties[FRESHNESS] == "9min"
+    with pytest.raises(FlussTieringError, match="expected ALTER TABLE by a client of the Fluss cluster"):
+        client.alter_table(path, column_changes=[DropColumn("name")])
     assert status_of(client, path) is not None
     client.drop_table(path, drop_untiered=True)
     assert status_of(client, path) is None

@@ -39,7 +39,7 @@ WIDER = {
 }
 TYPES = (*WIDER, "STRING", "BOOLEAN", "ARRAY<INT>")
 KEYED: dict[str, Any] = {"primary_key": ("id",), "bucket_keys": ("id",)}
-CLEAN = {"table.datalake.layout": "clean"}
+LEGACY = {"table.datalake.layout": "legacy"}
 
 
 def value(kind: str, chance: random.Random) -> Any:
@@ -152,12 +152,12 @@ class Model:
 @pytest.mark.parametrize(
     ("definition", "options"),
     [
-        ({}, {}),
-        ({"partition_keys": ("day",)}, CLEAN),
-        (KEYED, CLEAN),
-        ({**KEYED, "primary_key": ("id", "day"), "partition_keys": ("day",)}, {}),
+        ({}, LEGACY),
+        ({"partition_keys": ("day",)}, {}),
+        (KEYED, {}),
+        ({**KEYED, "primary_key": ("id", "day"), "partition_keys": ("day",)}, LEGACY),
     ],
-    ids=["log", "clean partitioned log", "clean keyed", "partitioned keyed"],
+    ids=["legacy log", "partitioned log", "keyed", "legacy partitioned keyed"],
 )
 def test_a_history_of_changes_with_rows_between(
     tiering: Tiering, definition: dict[str, Any], options: dict[str, str], seed: int
