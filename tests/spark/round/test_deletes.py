@@ -13,7 +13,16 @@ import pytest
 from engine_support import table_info
 from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.object_store import ExpiredCredentialsError
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, LakePlace, LiveDataFile, NotedPlace
+from fluss_tiering.lake.protocol import (
+    ANY_BUCKET,
+    FileContent,
+    FileMetrics,
+    LakeFile,
+    LakePlace,
+    LiveDataFile,
+    NotedPlace,
+    RebasedPlace,
+)
 from fluss_tiering.model.table import KvSnapshot, TableBucket
 from fluss_tiering.spark.round import deletes as deletes_module
 from fluss_tiering.spark.round.deletes import DeleteJob, PlannedDeletes, with_deletes
@@ -94,6 +103,17 @@ def test_a_snapshot_and_the_log_behind_it_share_their_place():
     assert deletes.work_of(snapshot_piece(0), "here").notes_keys
 
 
+def test_pieces_of_all_buckets_share_the_place_of_a_lake_table_that_does_not_tell_them_apart():
+    lake = Lake()
+    lake.place = lambda _, values: (ANY_BUCKET, values)  # type: ignore[method-assign]
+    deletes = planned(plan(log_piece(0), log_piece(1), log_piece(1, 0, TUE)), lake)
+    for piece in (log_piece(0), log_piece(1)):
+        noting = PieceWork(piece, "here", None, notes_keys=True, place=(ANY_BUCKET, MON))
+        assert deletes.work_of(piece, "here") == noting
+    alone = log_piece(1, 0, TUE)
+    assert deletes.work_of(alone, "here") == PieceWork(alone, "here", (), place=(ANY_BUCKET, TUE))
+
+
 def test_what_the_commit_removes_needs_no_deletes():
     deletes = planned(plan(log_piece(0), log_piece(1), read_again=((0, MON),)))
     assert deletes.work_of(log_piece(0), "here").live == ()
@@ -154,6 +174,30 @@ def test_the_keys_of_a_place_are_in_the_order_of_its_ordinals():
         ),
         5: NotedPlace(1, f"tue/1/{tuesday}", TUE, (), cast("Any", (("of tuesday",),)), {"5": ()}),
     }
+
+
+def test_places_whose_files_were_rewritten_get_their_deletes_anew():
+    lake, pieces = Lake(), [log_piece(0), log_piece(1), log_piece(1, 1), log_piece(0, 0, TUE)]
+    deletes = planned(plan(*pieces), lake)
+    gone = replace(lake_file("gone"), content=FileContent.POSITION_DELETES, referenced=("alone-2.parquet",))
+    results = [result(number, f"{number}") for number in range(4)]
+    results[0] = replace(results[0], files=(lake_file("0"), gone))
+    compacted = {(0, MON): [LiveDataFile("new.parquet", (), 10)], (1, MON): [LiveDataFile("new-1.parquet", (), 5)]}
+    newer = cast("Any", lake)
+    newer.live_files = lambda places: {place: compacted.get(place, []) for place in places}
+    newer.base = lambda: 77
+    guard = cast("Any", SimpleNamespace(claim=SimpleNamespace(tiering_epoch=17), attempt=uuid.UUID(int=5)))
+
+    found = deletes.rebased(newer, plan(*pieces), results, guard)
+
+    assert found is not None
+    after, places = found
+    assert after == replace(deletes, live={**compacted, (0, TUE): []})
+    # The place of bucket 1 has deleted nothing.
+    where = f"mon/0/{round_file_name(0, 17, guard.attempt)}-77"
+    assert places == {0: RebasedPlace(0, where, MON, tuple(compacted[0, MON]), (gone,), (ALONE[1],), {"0": ()})}
+    newer.live_files = lambda places: {}
+    assert deletes.rebased(newer, plan(*pieces), results, guard) is None
 
 
 def test_a_result_that_is_missing_is_an_error():
