@@ -7,16 +7,20 @@ from source_support import columns
 from spark_support import Tiering, named
 
 from engine_support import new_path
-from fluss_tiering.model.table import TableDescriptor, TableInfo
+from fluss_tiering.model.column_changes import AddColumn, DropColumn, RenameColumn
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo
 
-COLUMNS = columns(id="INT NOT NULL", name="STRING")
+COLUMNS = columns(id="INT NOT NULL", label="STRING")
+CHANGES = (RenameColumn("label", "name"), AddColumn(Column("more", DataType.parse("BOOLEAN"))), DropColumn("more"))
 
 
 def made(tiering: Tiering, partition_by: str = "", *, keyed: bool) -> TableInfo:
-    """Return a table whose lake table has two rows and a further column."""
+    """Return a table whose lake table has two rows and a further column, one that the table had for a while."""
     options = {"table.datalake.enabled": "true", "table.datalake.table-name": f"of_users_{new_path().table}"}
     key = ("id",) if keyed else ()
     table = tiering.client.create_table(new_path(), TableDescriptor(COLUMNS, primary_key=key, properties=options))
+    for change in CHANGES:
+        table = tiering.client.alter_table(table.path, column_changes=[change])
     name = f"{tiering.name(table).partition('.')[0]}.{table.lake_path}"
     tiering.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name.rpartition('.')[0]}")
     tiering.spark.sql(f"CREATE TABLE {name} (more BOOLEAN, name STRING, id INT NOT NULL) USING iceberg {partition_by}")
