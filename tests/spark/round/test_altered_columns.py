@@ -19,6 +19,7 @@ from spark_support import Tiering, in_background
 
 import judges
 from engine_support import new_path
+from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.table import IcebergTable
@@ -323,6 +324,25 @@ def commit(lake: IcebergTable, table: TableInfo, key: int) -> None:
         [writer.close()],
         LakeCommit(table.table_id, 1, str(uuid.uuid4()), "/offsets", {TableBucket(table.table_id, 0): key}),
     )
+
+
+@pytest.mark.sampled(1)
+def test_a_round_that_waited_while_another_one_followed_asks_for_the_table_again(
+    tiering: Tiering, table: TableInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiering.tier(table)
+    altered = tiering.client.alter_table(table.path, column_changes=CHANGES)
+    write(tiering, altered, [{"id": 5, "day": "d", "total": 2**40, "name": 0.5}])
+    tiering.tier(table)
+    write(tiering, altered, [{"id": 6, "day": "d", "total": 6, "name": 6.5}])
+    get_tables, before = TieringClient.get_tables, [[table]]
+    monkeypatch.setattr(
+        TieringClient, "get_tables", lambda client, paths: before.pop() if before else get_tables(client, paths)
+    )
+
+    tiering.tier(table)
+
+    assert in_lake(tiering, table) == [*ALTERED, (5, 2**40, 0.5), (6, 6, 6.5)]
 
 
 @pytest.mark.sampled(1)

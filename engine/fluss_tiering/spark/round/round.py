@@ -280,26 +280,39 @@ def _planned(
 ) -> tuple[TableInfo, LakeTable, RoundPlan, PlanLimits]:
     """Return the table with all columns of the rows of the plan, its lake table, the plan, and the plan's limits.
 
-    A column may be added at any time, even while this runs. Rows with the column come after that. So the table is asked
-    for once more after the ends of the logs, and if it has other columns than the lake table was opened for, this
-    begins anew. Fluss adds a column to the lake table first.
+    Columns may be changed at any time, even while this runs. Rows with the new ones come after that. So the table is
+    asked for once more after the ends of the logs, and if it has other columns than the lake table was opened for, this
+    begins anew, as it does if the lake table follows newer ones already. Fluss adds a column to the lake table first.
     """
     while True:
-        # The lake table is opened first: whatever another driver commits after this makes our commit fail.
-        lake = open_lake_table(services.client, services.catalog, table)
+        try:
+            # The lake table is opened first: whatever another driver commits after this makes our commit fail.
+            lake = open_lake_table(services.client, services.catalog, table)
+        except FlussTieringError as error:
+            altered = _altered(services, table) if error.code is ErrorCode.LAKE_TABLE_MISMATCH else None
+            if altered is None:
+                raise
+            table = altered
+            continue
         known = recover(services.client, lake, table, claim, open_offsets_reader(services.storage, table))
         tiered = {} if known is None else known.log_end_offsets
         plan, limits = _plan(services, table, tiered, lake, partial(lease.snapshots, claim))
-        if not plan.pieces:
+        altered = _altered(services, table) if plan.pieces else None
+        if altered is None:
             return table, lake, plan, limits
-        (present,) = services.client.get_tables([table.path])
-        # The commit of a round refuses another table that has this path now.
-        if present.table_id != table.table_id or present.schema_id == table.schema_id:
-            return table, lake, plan, limits
-        logger.info(
-            "the columns of %s were altered: the round is planned again with schema %d", table.path, present.schema_id
-        )
-        table = present
+        table = altered
+
+
+def _altered(services: RoundServices, table: TableInfo) -> TableInfo | None:
+    """Return the table if its columns were altered since it was asked for."""
+    (present,) = services.client.get_tables([table.path])
+    # The commit of a round refuses another table that has this path now.
+    if present.table_id != table.table_id or present.schema_id == table.schema_id:
+        return None
+    logger.info(
+        "the columns of %s were altered: the round is planned again with schema %d", table.path, present.schema_id
+    )
+    return present
 
 
 def _plan(
