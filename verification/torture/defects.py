@@ -1,4 +1,4 @@
-"""Defects that were mended, put back by a small patch, to show that a run finds them."""
+"""Defects that were mended, or might come, put in by a small patch, to show that a run finds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ import pyarrow as pa
 from fluss_tiering.formats.grouping import last_per_key
 from fluss_tiering.formats.log.batch import ChangeType
 from fluss_tiering.lake.iceberg import parquet, summary
+from fluss_tiering.lake.iceberg.by_position import found_rows
 from fluss_tiering.lake.iceberg.metrics import bounds, collector, modes
+from fluss_tiering.lake.names import quoted
+from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.table_options import record_expiry
+from fluss_tiering.spark.maintenance import maintain
 from fluss_tiering.spark.round import pieces, plan
 from fluss_tiering.storage import rocksdb_files
 
@@ -127,6 +132,30 @@ def _all_offsets_in_summaries() -> None:
     _replace(summary, "_MAX_OFFSETS_LENGTH", 1 << 40)
 
 
+def _in_one_partition() -> None:
+    """Rows are looked for in the files of one partition only, so that one that moved stays where it was, too."""
+    original = found_rows.FoundRows.add
+
+    def add(self: Any, matches: Any) -> None:
+        original(self, matches)
+        partitions = {location: file.partition for location, file in self._live.items()}
+        for location, partition in partitions.items():
+            if partition != next(iter(partitions.values())):
+                self._rows.pop(location, None)
+
+    _replace(found_rows.FoundRows, "add", add)
+
+
+def _young_records() -> None:
+    """Records that have a time leave the lake, whether they are old or not."""
+
+    def all_of_them(table: TableInfo, now: dt.datetime | None = None) -> str | None:
+        expiry = record_expiry(table.descriptor.properties)
+        return None if expiry is None else f"{quoted(expiry[0])} IS NOT NULL"
+
+    _replace(maintain, "expired_records", all_of_them)
+
+
 def _each_acquire_begins() -> None:
     """An acquire task that runs again begins another attempt, whatever runs under the one before."""
     from airflow_provider_fluss import attempt  # noqa: PLC0415 - Airflow takes seconds, and no other defect needs it
@@ -143,6 +172,8 @@ DEFECTS: Final[Mapping[str, Planted]] = {
     "D43": Planted(_all_in_memory, "too much memory"),
     "D44": Planted(_begins_at_zero, "a round fails"),
     "D49": Planted(_all_offsets_in_summaries, "summary is large"),
+    "moved rows": Planted(_in_one_partition, "other rows"),
+    "young records": Planted(_young_records, "other rows"),
     "D60": Planted(_each_acquire_begins, "cancelled by another attempt"),
 }
-"""The defects, by their numbers."""
+"""The defects, by their numbers, or by what they do if they were never there."""

@@ -25,6 +25,7 @@ _STEPS: Final[Mapping[str, Callable[[Running, Step], None]]] = {
     "drop_partition": tables.drop_partition,
     "lake_user": lake_users.set_property,
     "maintain": lake_users.maintain,
+    "retain": lake_users.retain,
     "server": tables.server,
     "snapshot": tables.snapshot,
     "tier": rounds.tier,

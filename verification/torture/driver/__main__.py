@@ -25,6 +25,8 @@ from fluss_tiering.spark import application
 from fluss_tiering.spark.audit.clean import clean_table
 from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
+from fluss_tiering.spark.maintenance.maintain import maintain_table
+from fluss_tiering.spark.maintenance.plan import Step
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import Progress
@@ -123,16 +125,19 @@ class Driver:
         return {"error": None}
 
     def maintain(self, *, server: str, table: str, what: str) -> Any:
-        """Compact a lake table, expire its snapshots, or look for orphans."""
+        """Compact a lake table, expire its snapshots, let old records leave it, or look for orphans."""
         info = self._table(server, table)
+        if what == "records":
+            done = maintain_table(self._client(server), self._spark, info, steps={Step.EXPIRE_RECORDS})
+            return {"error": done.error}
         if what == "compact":
             with row_groups.of_maintenance():
                 return {"error": compact_table(self._spark, info, min_input_files=2).error}
         if what == "expire":
-            done = expire_snapshots(
+            expiry = expire_snapshots(
                 self._client(server), self._spark, info, older_than=timedelta(seconds=0), retain_last=1
             )
-            return {"error": done.error}
+            return {"error": expiry.error}
         return {"error": clean_table(self._spark, info, grace=timedelta(days=3), delete=True).error}
 
     def fate_of_jvm(self) -> str:

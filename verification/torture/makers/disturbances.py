@@ -15,6 +15,7 @@ from torture.world import S3, TWO_SERVERS
 
 ENABLED: Final = "table.datalake.enabled"
 _BROKEN_SHARE: Final = 0.08
+_RETAINED_SHARE: Final = 0.3
 WIDER: Final = {
     "TINYINT": "BIGINT",
     "SMALLINT": "BIGINT",
@@ -82,6 +83,21 @@ def alter_columns(chance: random.Random, table: PlannedTable) -> Step:
     if chance.random() < 0.2:
         step["fault"] = {"what": "kill", "when": chance.choice(("before", "after")), "step": "lake"}
     return step
+
+
+def retained(chance: random.Random, tables: Sequence[PlannedTable]) -> list[Step]:
+    """Return a retention, by which old records leave a lake table between rounds."""
+    kinds = {each.name: [kind for _, kind in each.columns] for each in tables}
+    timed = [
+        name
+        for name, of_table in kinds.items()
+        if any(kind.startswith(("DATE", "TIMESTAMP")) for kind in of_table)
+        # Spark opens no lake table with TIME.
+        and not any("TIME(" in kind for kind in of_table)
+    ]
+    if not timed or chance.random() > _RETAINED_SHARE:
+        return []
+    return [{"do": "retain", "table": chance.choice(timed), "column": chance.randrange(8)}]
 
 
 def fault_of_parts(chance: random.Random, parts: Sequence[str]) -> Step:

@@ -17,6 +17,7 @@ from torture.makers.disturbances import (
     by_a_user,
     fault_of_parts,
     maybe_broken_off,
+    retained,
     switch_on,
     switched_off,
 )
@@ -93,6 +94,7 @@ def make_plan(seed: int, storage: str, parts: Sequence[str] = ()) -> Plan:
         steps += by_a_user(more, tables)
         if storage == "embedded":
             steps += altered_columns(of_columns, tables)
+        steps += retained(random.Random(f"retained/{seed}/{number}"), tables)
     plan = Plan(seed, storage, tables, [maybe_broken_off(more, step) for step in steps], parts)
     return plan if storage == "embedded" else _as_clusters_take_it(plan)
 

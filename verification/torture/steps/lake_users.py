@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Any, Final
 
+import judges
+from fluss_tiering.model.data_type import DataTypeRoot
+from fluss_tiering.model.table_options import LAKE_RECORD_EXPIRE_TIME, LAKE_RECORD_TIME_FIELD
 from torture.judging.checks import WrongError
+from torture.judging.limits import table_limit
 from torture.plan import Step
 from torture.processes import CommandFailedError
 from torture.steps.checking import check
 from torture.steps.deletes import delete_statement
 from torture.steps.rounds import class_of
 from torture.steps.running import Running
+
+_TIMES: Final = (DataTypeRoot.DATE, DataTypeRoot.TIMESTAMP, DataTypeRoot.TIMESTAMP_LTZ)
+_DAYS: Final = 3650
+_DAY_US: Final = 86_400_000_000
 
 
 def set_property(run: Running, step: Step) -> None:
@@ -50,6 +59,32 @@ def maintain(run: Running, step: Step) -> None:
     answer: dict[str, Any] = run.world.call("maintain", table=run.path(name), what=step["what"])
     if answer["error"] and not _is_known_limit(run, name, step["what"], answer["error"]):
         raise WrongError(f"{step['what']} fails", answer["error"])
+    check(run, name, seed=0)
+
+
+def retain(run: Running, step: Step) -> None:
+    """Let the records leave a lake table that one of its columns calls old."""
+    name, typed = step["table"], run.planned(step["table"]).typed
+    times = [place for place, column in enumerate(typed) if column.data_type.root in _TIMES]
+    if name not in run.lake_exists or run.world.cluster is not None or not times:
+        return
+    limit = table_limit(judges.SPARK, typed, has_deletes=True, keys={})
+    if limit is not None:
+        run.tally.left_out[limit] += 1
+        return
+    place = times[step["column"] % len(times)]
+    options = {LAKE_RECORD_EXPIRE_TIME.key: f"{_DAYS} d", LAKE_RECORD_TIME_FIELD.key: typed[place].name}
+    path = run.infos[name].path
+    run.world.client.alter_table(path, options)
+    answer: dict[str, Any] = run.world.call("maintain", table=run.path(name), what="records")
+    run.infos[name] = run.world.client.alter_table(path, {}, list(options))
+    if answer["error"]:
+        raise WrongError("a retention fails", answer["error"])
+    oldest = int(time.time()) // 86_400 - _DAYS
+    if typed[place].data_type.root is not DataTypeRoot.DATE:
+        oldest *= _DAY_US
+    run.models[name].deleted_in_lake(lambda row: row[place] is not None and row[place] < oldest)
+    run.tally.counts["retentions"] += 1
     check(run, name, seed=0)
 
 
