@@ -20,6 +20,7 @@ from benchmarks import (
     commits,
     delete_files,
     key_index,
+    lake_options,
     maintained_week,
     planning,
     requests,
@@ -47,6 +48,7 @@ class Part(StrEnum):
     COMMITS = "commits"
     KEY_INDEX = "key-index"
     DELETE_FILES = "delete-files"
+    LAKE_OPTIONS = "lake-options"
     WEEK = "week"
     TURNS = "turns"
     REQUESTS = "requests"
@@ -59,6 +61,7 @@ _OF_LAKES: Final[dict[Part, tuple[str, Callable[[float], Iterable[Figure]]]]] = 
     Part.COMMITS: ("Committing many files", commits.measure),
     Part.KEY_INDEX: ("The key index of a bucket", key_index.measure),
     Part.DELETE_FILES: ("Deletes by position, compared with deletes by key", delete_files.measure),
+    Part.LAKE_OPTIONS: ("Partitions by hours, and publishing", lake_options.measure),
 }
 """What is about the files of a lake: the title of each table, and what measures its lines."""
 

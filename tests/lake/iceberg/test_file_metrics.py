@@ -17,7 +17,7 @@ from fluss_tiering.lake.iceberg import parquet as writing
 from fluss_tiering.lake.iceberg.layout import schema_json
 from fluss_tiering.lake.iceberg.metrics.bounds import encoded
 from fluss_tiering.lake.iceberg.metrics.modes import COUNTS, FULL, NONE, TRUNCATED, MetricsMode, metrics_modes
-from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, repeating_columns
+from fluss_tiering.lake.iceberg.parquet import Dictionaries, ParquetFileWriter, repeating_columns
 from fluss_tiering.lake.protocol import FileMetrics
 from fluss_tiering.model.table import Column, DataType, TableDescriptor
 
@@ -385,3 +385,11 @@ def test_how_many_values_repeat_is_told_from_a_sample():
 def test_nested_columns_are_never_said_to_repeat():
     rows = pa.table({"same": [1, 1], "nested": [[1], [1]]})
     assert repeating_columns(rows, rows.nbytes) == ["same"]
+
+
+def test_many_small_files_share_what_is_known_of_one():
+    known = Dictionaries()
+    unique, same = (pa.table({"a": values}) for values in (list(range(100)), [1] * 150))
+    assert known.of(unique, unique.nbytes) == known.of(same, same.nbytes) == []
+    many = pa.table({"a": [1] * 201})
+    assert known.of(many, many.nbytes) == ["a"]

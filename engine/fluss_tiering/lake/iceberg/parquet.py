@@ -43,6 +43,8 @@ _SAMPLED_ROWS: Final = 1 << 12
 _SAMPLED_BYTES: Final = 4 << 20
 _DICTIONARY_VALUES: Final = 1 << 16
 """About how many values fit into a dictionary. Parquet's writers give up a dictionary of more than a megabyte."""
+_AS_MANY_ROWS: Final = 2
+"""Up to how many times as many rows are taken to repeat as others did."""
 _MAX_BUFFERED_ROWS: Final = 1 << 20
 _MAX_BUFFERED_BYTES: Final = 64 << 20
 """How much is buffered, which is sorted and written at once: large, but far below memory. Unsorted rows become one row
@@ -156,15 +158,23 @@ class ParquetPieceWriter:
         place: The lake's partition.
         prefix: The beginning of the files' locations.
         written: Hears of the rows of data files.
+        dictionaries: What is known of the data files of other partitions of the piece.
     """
 
     def __init__(
-        self, settings: ParquetFileWriter, place: FilePlace, prefix: str, written: Written | None = None
+        self,
+        settings: ParquetFileWriter,
+        place: FilePlace,
+        prefix: str,
+        written: Written | None = None,
+        dictionaries: Dictionaries | None = None,
     ) -> None:
         self._bucket = place.bucket
         self._with_places = BUCKET_COLUMN in settings.schema.names
         self._io_properties = settings.io_properties
-        self._data = _RollingFiles(settings, settings.schema, FileContent.DATA, place, prefix)
+        self._data = _RollingFiles(
+            settings, settings.schema, FileContent.DATA, place, prefix, dictionaries=dictionaries
+        )
         self._data.written = written
         self._deletes: _RollingFiles | None = None
         if settings.delete_schema is not None:
@@ -243,6 +253,20 @@ def repeating_columns(rows: pa.Table, size: int) -> list[str]:
     return [name for name in rows.schema.names if name != OFFSET_COLUMN and _repeated(sample.column(name)) >= least]
 
 
+class Dictionaries:
+    """The columns that get a dictionary. To look at the values of each of many small files would take much time."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._columns: list[str] = []
+
+    def of(self, rows: pa.Table, size: int) -> list[str]:
+        """Return the columns that repeat in these rows, or did in some of which there were about as many."""
+        if rows.num_rows > _AS_MANY_ROWS * self._rows:
+            self._rows, self._columns = rows.num_rows, repeating_columns(rows, size)
+        return self._columns
+
+
 def _every(step: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield every so many rows. Taking them from each batch makes no copy of all batches."""
     first = 0
@@ -273,7 +297,10 @@ class _RollingFiles:
         content: FileContent,
         place: FilePlace,
         prefix: str,
+        *,
+        dictionaries: Dictionaries | None = None,
     ) -> None:
+        self._dictionaries = dictionaries or Dictionaries()
         self._settings = settings
         self._schema = schema
         self._content = content
@@ -322,7 +349,7 @@ class _RollingFiles:
         if not with_nan <= self._with_nan:
             self._with_nan |= with_nan
             self._finish()
-        dictionaries = repeating_columns(rows, size)
+        dictionaries = self._dictionaries.of(rows, size)
         groups = iter([rows])
         if self._sorted_by:
             groups = sorted_groups(

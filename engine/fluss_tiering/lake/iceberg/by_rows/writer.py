@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fluss_tiering.lake.iceberg.by_rows.transforms import RowTransform, rows_by_partition
 from fluss_tiering.lake.iceberg.parquet import (
+    Dictionaries,
     FilePlace,
     ParquetFileWriter,
     ParquetPieceWriter,
@@ -60,6 +61,7 @@ class PartitionedPieceWriter:
         self._written = written
         self._most_bytes = most_buffered_bytes(settings)
         self._writers: dict[RowPartition, ParquetPieceWriter] = {}
+        self._dictionaries = Dictionaries()
         self._arrived: list[pa.RecordBatch] = []
         self._arrived_bytes = 0
 
@@ -88,7 +90,9 @@ class PartitionedPieceWriter:
         if partition not in self._writers:
             place = replace(self._place, row_partition=partition)
             prefix = f"{self._prefix}-p{len(self._writers)}"
-            self._writers[partition] = ParquetPieceWriter(self._settings, place, prefix, self._written)
+            self._writers[partition] = ParquetPieceWriter(
+                self._settings, place, prefix, self._written, self._dictionaries
+            )
         return self._writers[partition]
 
     def delete(self, keys: pa.RecordBatch) -> None:
