@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +18,10 @@ import pytest
 from engine_support import SCHEMA, ServerThread, log_end, new_table
 from fluss_tiering.api.v1 import kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.client import AsyncTieringClient, TieringClient, channel, streams
+from fluss_tiering.model.column_changes import AddColumn, RenameColumn
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableBucket, TablePath, WriteKind
+from fluss_tiering.model.table import Column, DataType, TableBucket, TablePath, WriteKind
+from fluss_tiering.wire.tables import path_to_pb
 
 WAIT_S = 120
 """Only a test that fails waits so long."""
@@ -198,6 +201,27 @@ def test_rows_before_a_refused_request_are_written(client: TieringClient) -> Non
         acknowledged.extend(client.write_rows(table.path, WriteKind.APPEND, [rows(10), wrong, rows(10)]))
     assert refused.value.code is ErrorCode.INVALID_ROWS
     assert log_end(client, table.path) == 10
+
+
+def test_a_name_that_goes_to_another_column_ends_the_call(client: TieringClient) -> None:
+    table = new_table(client)
+    requests: queue.SimpleQueue[tables_pb2.WriteRowsRequest | None] = queue.SimpleQueue()
+    call = client._stubs.tables.WriteRows(iter(requests.get, None))
+    path, kind = path_to_pb(table.path), tables_pb2.PB_WRITE_KIND_UPSERT
+    more, old = AddColumn(Column("more", DataType.parse("INT"))), RenameColumn("name", "old")
+    for number, changes in enumerate([[more], [old, AddColumn(Column("name", DataType.parse("STRING")))], []]):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SCHEMA) as writer:
+            writer.write_table(rows(1, start=number))
+        requests.put(tables_pb2.WriteRowsRequest(table_path=path, kind=kind, arrow_ipc=sink.getvalue().to_pybytes()))
+        if changes:
+            assert next(call).row_count == 1
+            client.alter_table(table.path, column_changes=changes)
+    with pytest.raises(grpc.RpcError, match="and 'name' is not the column any more that it was"):
+        next(call)
+    with client.scan(table.path) as scan:
+        written = pa.Table.from_batches(scan, scan.schema).select(["id", "name", "old"]).to_pylist()
+    assert written == [{"id": number, "name": None, "old": "xxxx"} for number in range(2)]
 
 
 def test_a_message_over_the_limit_says_so(tmp_path) -> None:

@@ -37,7 +37,7 @@ class StoredSchemas:
         present = table.present_schema
         self._schemas = {schema.schema_id: schema for schema in (*table.schemas, present)}
         self._arrow: dict[int, pa.Schema] = {}
-        ids = {column.name: number for column, number in zip(present.columns, present.column_ids, strict=True)}
+        ids = present.ids
         self._wanted_ids = [ids[name] for name in self.wanted.schema.names]
 
     def columns(self, schema_id: int) -> Sequence[Column]:
@@ -67,7 +67,7 @@ class StoredSchemas:
         if schema_id == self.present_id or not self._wanted_ids:
             return self.wanted.arrange(records)
         stored = self._schema(schema_id)
-        names = {number: column.name for column, number in zip(stored.columns, stored.column_ids, strict=True)}
+        names = {number: name for name, number in stored.ids.items()}
         arrays = []
         for number, field in zip(self._wanted_ids, self.wanted.schema, strict=True):
             found = records.column(names[number]) if number in names else pa.nulls(records.num_rows, field.type)

@@ -179,6 +179,11 @@ class TableSchema:
     columns: tuple[Column, ...]
     column_ids: tuple[int, ...]
 
+    @property
+    def ids(self) -> dict[str, int]:
+        """The id of each column by its name."""
+        return {column.name: number for column, number in zip(self.columns, self.column_ids, strict=True)}
+
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:

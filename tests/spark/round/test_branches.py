@@ -171,6 +171,23 @@ def test_a_branch_behind_main_is_told(tiering: Tiering) -> None:
     assert is_equal(tiering, table)
 
 
+def test_a_branch_that_was_moved_back_publishes_nothing(tiering: Tiering) -> None:
+    table = branched(tiering)
+    first = tiered(tiering, table, named([1], "first"))
+    second = tiered(tiering, table, named([2], "second"))
+    assert publish(tiering, table).snapshot_id == second
+    # Whoever names what was published hears where main is.
+    assert publish(tiering, table, snapshot=first).snapshot_id == second
+    drop_branch(tiering, table)
+    lake_of(tiering, table, "main").manageSnapshots().createBranch("audit", first).commit()
+
+    done = publish_table(tiering.client, tiering.spark, table, tag="release")
+
+    assert f"main of the lake table {table.path} is at snapshot {second}, from which" in str(done.error)
+    refs = tiering.spark.sql(f"SELECT name FROM {tiering.name(table)}.refs").collect()
+    assert {name for (name,) in refs} == {"main", "audit"}
+
+
 def test_maintenance_works_on_the_branch(tiering: Tiering) -> None:
     table = branched(tiering)
     for number in range(6):

@@ -88,6 +88,7 @@ def test_a_timestamp_in_a_key_may_have_microseconds(tmp_path: Path, text: str) -
         ({"columns": columns(_Pos="BIGINT")}, "'_Pos' is reserved"),
         ({"columns": columns(__Offset="BIGINT")}, "'__Offset' is reserved"),
         ({"columns": columns(_Change_Type="STRING")}, "'_Change_Type' is reserved"),
+        ({"columns": columns(**{"r": "ROW<x ROW<y INT>>", "r.x.y": "INT"})}, "'r.x.y' is that of a field in another"),
         ({"primary_key": ("x",)}, "'x', which is no column"),
         ({"primary_key": ("i", "i")}, "'i' twice"),
         ({"primary_key": ("l",)}, "'l' is nullable"),

@@ -144,10 +144,11 @@ class TablesServicer(GeneratedTablesServicer):
         self, request_iterator: AsyncIterator[pb.WriteRowsRequest], context: object
     ) -> AsyncIterator[pb.WriteRowsResponse]:
         """Write rows. Each request is acknowledged once its rows are durable."""
+        begun: dict[TablePath, TableInfo] = {}
         async for request in request_iterator:
             path = wire.path_from_pb(required(request, "table_path", request.table_path))
             kind = wire.kind_from_pb(request.kind)
-            row_count, offsets = await self._threads.storage(self._write, path, kind, request.arrow_ipc)
+            row_count, offsets = await self._threads.storage(self._write, path, kind, request.arrow_ipc, begun)
             yield pb.WriteRowsResponse(row_count=row_count, log_end_offsets=offsets_to_pb(offsets))
 
     async def ListBuckets(  # type: ignore[override] # likewise
@@ -198,8 +199,12 @@ class TablesServicer(GeneratedTablesServicer):
         async for entries in self._threads.iterate(fetch):
             yield pb.FetchKvSnapshotResponse(arrow_ipc=_to_ipc(entries))
 
-    def _write(self, path: TablePath, kind: WriteKind, arrow_ipc: bytes) -> tuple[int, Mapping[TableBucket, int]]:
-        rows = rows_from_ipc(arrow_ipc)
+    def _write(
+        self, path: TablePath, kind: WriteKind, arrow_ipc: bytes, begun: dict[TablePath, TableInfo]
+    ) -> tuple[int, Mapping[TableBucket, int]]:
+        """Write the rows of one request. `begun` has each table as it was when the call began to write to it."""
+        rows, table = rows_from_ipc(arrow_ipc), self._storage.table(path)
+        _require_same_columns(begun.setdefault(path, table), table, rows.column_names)
         return rows.num_rows, self._storage.write(path, kind, rows)
 
     def _buckets(self, path: TablePath) -> pb.ListBucketsResponse:
@@ -275,6 +280,25 @@ def _require_options(path: TablePath, keys: Iterable[str]) -> None:
                 "others write and what they load, so it takes the role admin for all tables; leave the option out, or "
                 "ask an administrator of the server for it",
             )
+
+
+def _require_same_columns(begun: TableInfo, table: TableInfo, names: Iterable[str]) -> None:
+    """Check that names of columns mean what they did when a call began to write rows.
+
+    Raises:
+        FlussTieringError: INVALID_ROWS if the columns were altered, and one of the names has gone to another column.
+    """
+    if begun.schema_id == table.schema_id:
+        return
+    before, now = begun.present_schema.ids, table.present_schema.ids
+    moved = [name for name in names if name in before and before[name] != now.get(name)]
+    if moved:
+        raise FlussTieringError(
+            ErrorCode.INVALID_ROWS,
+            f"the columns of {table.path} were altered while rows were written, and {', '.join(map(repr, moved))} is "
+            "not the column any more that it was: expected the names to stay during a call; call again with the rows "
+            "that were not acknowledged, under the names that the columns have now",
+        )
 
 
 def _existing(snapshot: KvSnapshot | None, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:

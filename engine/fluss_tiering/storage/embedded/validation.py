@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NoReturn
 
 from fluss_tiering.formats.bucketing import check_bucket_key_type
 from fluss_tiering.formats.grouping import NAMING
-from fluss_tiering.model.data_type import NESTED
+from fluss_tiering.model.data_type import NESTED, DataType
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataTypeRoot, TableDescriptor, TableInfo
 from fluss_tiering.model.table_options import (
@@ -158,10 +158,20 @@ def _check_columns(columns: tuple[Column, ...]) -> None:
     twice = _first_repeated(names)
     if twice is not None:
         _refuse(f"two columns are named {twice!r}: expected every column to have a name of its own")
+    nested = {name for column in columns for name in _nested_names(column.name, column.data_type)}
     for name in names:
+        if name in nested:
+            # Iceberg finds fields by such names.
+            _refuse(f"the column name {name!r} is that of a field in another column: expected another name")
         # Spark ignores the case of column names.
         if name.lower() in _RESERVED:
             _refuse(f"the column name {name!r} is reserved: expected none of {', '.join(_RESERVED)}; rename the column")
+
+
+def _nested_names(name: str, data_type: DataType) -> Iterator[str]:
+    for field in data_type.fields:
+        yield f"{name}.{field.name}"
+        yield from _nested_names(f"{name}.{field.name}", field.data_type)
 
 
 def _check_properties(descriptor: TableDescriptor) -> None:

@@ -6,7 +6,7 @@ Columns are told apart by their ids in the table, and found in the lake table by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final
 
 from fluss_tiering.lake.iceberg.layout import schema_json
@@ -86,7 +86,7 @@ def changes(before: TableInfo, table: TableInfo, described: Mapping[str, Any]) -
     widened = [{**kind, "name": name} for name, kind in kinds if _widens(fields[name]["type"], kind["type"])]
     others = fields.keys() - dropped - renamed.keys()
     for name in (*renamed.values(), *(column.name for column in added)):
-        _check_name(table, name, others)
+        _check_name(table, name, others, {field["name"] for field in schema["fields"] if field["id"] in used})
     return {
         "schema": schema["schema-id"],
         "dropped": dropped,
@@ -99,16 +99,20 @@ def changes(before: TableInfo, table: TableInfo, described: Mapping[str, Any]) -
     }
 
 
-def _check_name(table: TableInfo, name: str, others: Iterable[str]) -> None:
+def _check_name(table: TableInfo, name: str, others: Iterable[str], used: Container[str]) -> None:
     for other in others:
         # Spark ignores the case of column names.
         if other.lower() == name.lower():
             lake = lake_table_name(table)
+            if other in used:
+                # Iceberg lets no other column have the name of a partition field.
+                remedy = f"fluss-tiering tables alter {table.path} --rename-column '{name}={name}_2'"
+            else:
+                remedy = f"ALTER TABLE {lake} RENAME COLUMN {quoted(other)} TO {quoted(f'{other}_of_lake')}"
             raise FlussTieringError(
                 ErrorCode.LAKE_TABLE_MISMATCH,
-                f"the lake table {lake} has a column {quoted(other)} that {table.path} did not have when it got its "
-                f"column {quoted(name)}: expected none of this name; "
-                f"ALTER TABLE {lake} RENAME COLUMN {quoted(other)} TO {quoted(f'{other}_of_lake')}",
+                f"the lake table {lake} has a column {quoted(other)} already, which is not the column {quoted(name)} "
+                f"of {table.path}: expected none of this name; {remedy}",
             )
 
 

@@ -59,9 +59,9 @@ final class History implements Iterator<Snapshot> {
         return Json.answer(found);
     }
 
-    /** Return whether all snapshots since an earlier one have changed no row. */
-    static boolean isOnlyRewrittenSince(LakeTable table, long earlier) {
-        History history = new History(table, table.currentSnapshot(), true);
+    /** Return whether all snapshots between an earlier one and a newer one have changed no row, nor the newer one. */
+    static boolean isOnlyRewrittenSince(LakeTable table, Snapshot newer, long earlier) {
+        History history = new History(table, newer, true);
         while (history.hasNext()) {
             Snapshot snapshot = history.next();
             if (snapshot.snapshotId() == earlier) {

@@ -175,7 +175,7 @@ public final class LakeTable extends BaseTable {
 
     /** Return whether all snapshots since an earlier one have changed no row. */
     public String isOnlyRewrittenSince(String snapshot) {
-        return String.valueOf(History.isOnlyRewrittenSince(this, Long.parseLong(snapshot)));
+        return String.valueOf(History.isOnlyRewrittenSince(this, currentSnapshot(), Long.parseLong(snapshot)));
     }
 
     /** Return the live data files of a snapshot in the partitions with some keys: see {@link LiveFiles#of}. */

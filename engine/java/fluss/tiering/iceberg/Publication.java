@@ -27,7 +27,7 @@ final class Publication {
     private Publication() {}
 
     /**
-     * Publish a snapshot, and return its id, that of main before, and the numbers of commits and rows in between; or
+     * Publish a snapshot, and return the newest one of main then, that of main before, and the numbers of commits and rows in between; or
      * why it was refused: "nothing" if the table has no snapshot, "elsewhere" if the snapshot is not in the branch's
      * history, "moved" if somebody else has changed rows of main, or "tag" if the tag names another snapshot.
      *
@@ -88,7 +88,7 @@ final class Publication {
             isInMain = published != null && comesFrom(before, published);
             if (!isInMain && (published == null || !comesFrom(newest, published))) {
                 refusal = "elsewhere";
-            } else if (!isInMain && !takeWhatIsNew(Json.texts(question.get("keys")))) {
+            } else if (isInMain ? asked == null && hasOtherRows() : !takeWhatIsNew(Json.texts(question.get("keys")))) {
                 refusal = "moved";
             } else if (isTagTaken()) {
                 refusal = "tag";
@@ -103,6 +103,11 @@ final class Publication {
                 each = history.next();
             }
             return each != null && each.snapshotId() == earlier.snapshotId();
+        }
+
+        /** Return whether main has other rows than the branch that it contains: somebody has moved one of them. */
+        private boolean hasOtherRows() {
+            return !History.isOnlyRewrittenSince(table, before, published.snapshotId());
         }
 
         /** Count what comes after main, and return whether main has no other rows than those before. */
@@ -161,7 +166,8 @@ final class Publication {
 
         Object answer() {
             ObjectNode found = Json.object().put("refused", refusal).put("commits", commits).put("rows", rows);
-            found.put("snapshot", published == null ? null : published.snapshotId());
+            Snapshot newest = isInMain ? before : published;
+            found.put("snapshot", newest == null ? null : newest.snapshotId());
             return Json.answer(found.put("main", before == null ? null : before.snapshotId()));
         }
     }
