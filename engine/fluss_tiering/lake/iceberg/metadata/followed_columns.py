@@ -85,8 +85,10 @@ def changes(before: TableInfo, table: TableInfo, described: Mapping[str, Any]) -
     kinds = zip([name for name, _ in stay], _schema([column for _, column in stay])["fields"], strict=True)
     widened = [{**kind, "name": name} for name, kind in kinds if _widens(fields[name]["type"], kind["type"])]
     others = fields.keys() - dropped - renamed.keys()
+    sources = {field["source-id"] for each in described["specs"] for field in each["fields"]}
+    partitioned = {field["name"] for field in schema["fields"] if field["id"] in sources}
     for name in (*renamed.values(), *(column.name for column in added)):
-        _check_name(table, name, others, {field["name"] for field in schema["fields"] if field["id"] in used})
+        _check_name(table, name, others, partitioned)
     return {
         "schema": schema["schema-id"],
         "dropped": dropped,
@@ -99,12 +101,12 @@ def changes(before: TableInfo, table: TableInfo, described: Mapping[str, Any]) -
     }
 
 
-def _check_name(table: TableInfo, name: str, others: Iterable[str], used: Container[str]) -> None:
+def _check_name(table: TableInfo, name: str, others: Iterable[str], partitioned: Container[str]) -> None:
     for other in others:
         # Spark ignores the case of column names.
         if other.lower() == name.lower():
             lake = lake_table_name(table)
-            if other in used:
+            if other in partitioned:
                 # Iceberg lets no other column have the name of a partition field.
                 remedy = f"fluss-tiering tables alter {table.path} --rename-column '{name}={name}_2'"
             else:
