@@ -64,6 +64,8 @@ class _Tables:
         options = {
             "table.datalake.delete-files": _EQUALITY if way == _EQUALITY else "position",
             "iceberg.format-version": "3" if way == _VECTORS else "2",
+            # Its files tell buckets apart, and it takes equality deletes.
+            "table.datalake.layout": "legacy",
         }
         descriptor = rows.descriptor(primary_key=True, num_buckets=_BUCKETS, options=options)
         self.client.create_table(self.path(way), descriptor)

@@ -23,6 +23,7 @@ from examples.flights.processes import Processes
 from examples.flights.server import start_server
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
+from fluss_tiering.model.table_options import LAKE_PARTITION_BY
 from fluss_tiering.spark import application
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.progress import Progress
@@ -88,7 +89,9 @@ class TieringBenchmark:
 
     def _keyed_table(self, client: TieringClient, spark: SparkSession) -> Iterator[Measured]:
         path = TablePath("bench", "keyed_table")
-        client.create_table(path, rows.descriptor(primary_key=True))
+        # As a large table should have it: then a task for each bucket finds the rows that a round deletes.
+        by_bucket = {LAKE_PARTITION_BY.key: "bucket(4, id)"}
+        client.create_table(path, rows.descriptor(primary_key=True, num_buckets=4, options=by_bucket))
         seconds = write(client, path, WriteKind.UPSERT, rows.batches(0, self._sizes.keyed))
         client.take_kv_snapshots([path])
         yield Measured("first snapshot", self._tier(spark, path), seconds)
