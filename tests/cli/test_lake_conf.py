@@ -29,6 +29,7 @@ def test_spark_gets_arguments(command, table):  # D30
     assert set(arguments[::2]) == {"--conf"}
     assert settings["spark.sql.catalog.fluss_lake"] == "org.apache.iceberg.spark.SparkCatalog"
     assert settings["spark.sql.catalog.fluss_lake.type"] == "jdbc"
+    assert settings["spark.sql.extensions"].endswith(".IcebergSparkSessionExtensions")
     assert settings["spark.sql.catalog.fluss_lake.x"] == "with space"
     assert any(key.startswith("spark.jars") for key in settings)
     assert command("lake-conf", "cli.nowhere").refuses(1, "cli.nowhere")

@@ -36,7 +36,7 @@ PACKAGE: Final = Path(__file__).resolve().parents[1]
 """The folder of this package."""
 
 _PACKED: Final = frozenset({".py", ".typed", ".jar"})
-_EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+ICEBERG_EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
 def application_arguments(options: TierOptions) -> list[str]:
@@ -87,7 +87,7 @@ def _conf_of(version: str) -> dict[str, str]:
     }
     if version == "3.5":
         # Later versions of Spark know CALL without it.
-        conf["spark.sql.extensions"] = _EXTENSIONS
+        conf["spark.sql.extensions"] = ICEBERG_EXTENSIONS
     return conf
 
 

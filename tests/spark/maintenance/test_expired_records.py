@@ -18,8 +18,9 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
-from fluss_tiering.spark.maintenance.plan import Step, tables_to_maintain
+from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Step, plan_table, tables_to_maintain
 from fluss_tiering.spark.maintenance.publish import publish_table
+from fluss_tiering.spark.maintenance.words import planned_text
 
 COLUMNS = columns(id="BIGINT NOT NULL", at="TIMESTAMP(3)", seen="TIMESTAMP_LTZ(6)", day="DATE")
 EXPIRE_TIME, TIME_FIELD = "table.datalake.record-level.expire-time", "table.datalake.record-level.time-field"
@@ -71,6 +72,9 @@ def test_old_records_leave_the_lake(tiering: Tiering, field: str, key: tuple[str
     assert maintained(tiering, table).expired_records == 0
     write(tiering, table, {1: 30, 2: 12, 3: 8, 4: 0, 5: None})
     tiering.tier(table)
+    plan = plan_table(tiering.client, tiering.spark, table, {Step.EXPIRE_RECORDS}, MaintenanceLimits())
+    assert plan is not None
+    assert (planned_text(plan), plan.is_empty) == ("would delete 2 expired records", False)
     done = maintained(tiering, table)
     assert (done.expired_records, done.did_something) == (2, True)
     assert ids(tiering, table) == [3, 4, 5]

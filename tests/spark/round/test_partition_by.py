@@ -205,6 +205,18 @@ def test_rounds_follow_another_partitioning(tiering: Tiering) -> None:
     assert "DROP PARTITION FIELD `price`" in result.error
 
 
+def test_an_option_that_comes_too_late_is_refused(tiering: Tiering) -> None:
+    table = made(tiering, "region")
+    write(tiering, table, range(3))
+    option = "table.datalake.partition-by"
+    tiering.client.alter_table(table.path, {option: "days(at)"})
+    tiering.tier(table)
+    with pytest.raises(FlussTieringError, match=f"{option} says how a round creates the lake table") as refused:
+        tiering.client.alter_table(table.path, {option: "region"})
+    assert refused.value.code is ErrorCode.INVALID_TABLE
+    assert option not in tiering.client.alter_table(table.path, reset_properties=[option]).descriptor.properties
+
+
 def misplaced_since(tiering: Tiering, table: TableInfo) -> list[Any]:
     """Return the rows of the newest files that are in a partition of another region."""
     rows = tiering.spark.sql(f"SELECT region, _partition.region AS found, _spec_id AS spec FROM {tiering.name(table)}")

@@ -19,7 +19,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import is_switched_on, nothing_tiered
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import LAKE_DELETE_FILES, delete_files_of
-from fluss_tiering.spark.submit import conf_arguments, spark_conf
+from fluss_tiering.spark.submit import ICEBERG_EXTENSIONS, conf_arguments, spark_conf
 
 _SPARK_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 _POSTGRESQL: Final = re.compile(r"jdbc:(postgresql)(://.*)")
@@ -117,6 +117,8 @@ def _spark(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     catalog = f"spark.sql.catalog.{name}"
     return {
         **needed,
+        # For statements such as ALTER TABLE … ADD PARTITION FIELD, which the documentation and errors name.
+        "spark.sql.extensions": ICEBERG_EXTENSIONS,
         catalog: _SPARK_CATALOG,
         **{f"{catalog}.{key}": value for key, value in sorted(properties.items())},
     }

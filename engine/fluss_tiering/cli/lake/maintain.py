@@ -145,6 +145,7 @@ def _plan_as_json(path: TablePath, plan: Plan | None) -> dict[str, object]:
         "manifests": plan.manifests,
         "snapshots": plan.snapshots,
         "metadata_files": plan.metadata_files,
+        "records_to_expire": plan.expired_records,
         "files_to_rewrite": sum(group.files for group in plan.groups),
         "bytes_to_rewrite": sum(group.bytes for group in plan.groups),
         "deletes_to_apply": sum(group.deletes for group in plan.groups),

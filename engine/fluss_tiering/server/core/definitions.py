@@ -16,7 +16,13 @@ from fluss_tiering.model.column_changes import ColumnChange
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot, is_switched_on
 from fluss_tiering.model.table import TableBucket, TableDescriptor, TableInfo, TablePath, partition_name
-from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH, commit_branch_of
+from fluss_tiering.model.table_options import (
+    LAKE_COMMIT_BRANCH,
+    LAKE_LAYOUT,
+    LAKE_PARTITION_BY,
+    LAKE_SORT_BY,
+    commit_branch_of,
+)
 from fluss_tiering.plural import counted
 from fluss_tiering.server.core.backend_services import LakeService
 from fluss_tiering.server.core.managers import Managers
@@ -79,6 +85,7 @@ class TableDefinitions:
             LakeOptions.of(properties)
             if properties == before.descriptor.properties:
                 return before
+            await self._require_effect(before, properties)
             table = await self._threads.storage(self._storage.alter_table, path, properties)
             try:
                 await self._threads.control(self._managers.tiering.alter, table)
@@ -87,6 +94,22 @@ class TableDefinitions:
                 await self._take_back(path, lambda: self._storage.alter_table(path, before.descriptor.properties))
                 raise
             return table
+
+    async def _require_effect(self, table: TableInfo, properties: Mapping[str, str]) -> None:
+        """Check that options by which a round creates the lake table are not set when it is there."""
+        before = table.descriptor.properties
+        late = [
+            option.key
+            for option in (LAKE_LAYOUT, LAKE_PARTITION_BY, LAKE_SORT_BY)
+            if option.key in properties and properties[option.key] != before.get(option.key)
+        ]
+        if late and await self._lake.newest(table) is not None:
+            raise FlussTieringError(
+                ErrorCode.INVALID_TABLE,
+                f"{late[0]} says how a round creates the lake table, and that of {table.path} exists: expected the "
+                f"option before the first round; change the partitioning or the order of {table.lake_path} in Spark "
+                "SQL (ALTER TABLE), and rounds follow",
+            )
 
     async def alter_columns(self, path: TablePath, changes: Sequence[ColumnChange]) -> TableInfo:
         """Change the columns of a table, and resume it if it is parked.

@@ -16,7 +16,6 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.lake.expired_records import expired_records
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
 from fluss_tiering.lake.iceberg.java import is_conflict, java_error_text, lake_errors
@@ -25,11 +24,9 @@ from fluss_tiering.lake.iceberg.maintenance.rewrites import Rewritten, rewrite_m
 from fluss_tiering.lake.iceberg.orphans import DEFAULT_GRACE, find_orphans, stale_metadata_files
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times, refuse_times
-from fluss_tiering.lake.names import lake_table_name
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import TableInfo, TablePath
-from fluss_tiering.model.table_options import commit_branch_of
 from fluss_tiering.spark.maintenance.expire import expire_planned
 from fluss_tiering.spark.maintenance.interruption import Interrupted, Interruption
 from fluss_tiering.spark.maintenance.plan import (
@@ -38,6 +35,8 @@ from fluss_tiering.spark.maintenance.plan import (
     MaintenanceLimits,
     Plan,
     Step,
+    count_expired,
+    expired_rows,
     fewer_manifests,
     plan_table,
     rewrite_options,
@@ -180,10 +179,11 @@ class _Worker:
             FlussTieringError: The errors of `plan_table`; STORAGE if a step fails.
         """
         self._interruption.check()
-        expired = expired_records(self._table) if Step.EXPIRE_RECORDS in steps else None
+        expired = expired_rows(self._table) if Step.EXPIRE_RECORDS in steps else None
         if expired is not None and IcebergCatalogs(self._spark).find_table(self._table) is not None:
             refuse_times(self._table, "delete old records with another engine")
             self._without_conflict(self._expire_records, expired)
+        steps = frozenset(steps) - {Step.EXPIRE_RECORDS}
         plan = plan_table(self._client, self._spark, self._table, steps, self._limits)
         self.done = replace(self.done, plan=plan)
         if plan is None:
@@ -211,21 +211,16 @@ class _Worker:
             table = self._open().java_table
             self.done = replace(self.done, after=file_counts(table), manifests=len(manifest_sizes(table)))
 
-    def _expire_records(self, lake: IcebergTable, condition: str) -> None:
+    def _expire_records(self, lake: IcebergTable, rows: str) -> None:
         """Delete old records: whole files where possible, and else as the properties of the lake table say.
 
         Who repeats this after an unknown outcome deletes the same records, so that nobody has to look it up.
         """
-        branch = commit_branch_of(self._table.descriptor.properties)
-        name = f"{lake_table_name(self._table)}.branch_{branch}"
-        where = f"FROM {name} WHERE {condition}"
-        if lake.base() is None:
-            return
-        ((count,),) = self._spark.sql(f"SELECT count(*) {where}").collect()
+        count = 0 if lake.base() is None else count_expired(self._spark, self._table)
         # A delete of nothing would be a snapshot, too.
         if count:
-            self._spark.sql(f"DELETE {where}")
-            self.done = replace(self.done, expired_records=int(count))
+            self._spark.sql(f"DELETE {rows}")
+            self.done = replace(self.done, expired_records=count)
 
     def _rewrite(self, lake: IcebergTable, batch: Batch) -> None:
         table = lake.java_table

@@ -1,6 +1,6 @@
 """The plan of a lake table's maintenance: what the table's metadata counts, what is worth doing, and what that saves.
 
-Only metadata is read: the newest snapshot, its manifests and the list of snapshots.
+Only metadata is read: the newest snapshot, its manifests and the list of snapshots. Old records are counted by a query.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.expired_records import expired_records
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.expiry import Expirable, expirable_snapshots
 from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, manifest_sizes
@@ -31,10 +32,12 @@ from fluss_tiering.lake.iceberg.maintenance.rewrites import (
 )
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times
+from fluss_tiering.lake.names import lake_table_name
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.table_options import (
     LAKE_AUTO_COMPACTION,
     LAKE_AUTO_EXPIRE_SNAPSHOT,
+    commit_branch_of,
     is_set,
     record_expiry,
 )
@@ -106,6 +109,7 @@ class Plan:
         merges: The position delete files that are merged, in partitions that keep some of their data files. Empty if
             the plan was not asked for them.
         fewer_manifests: About how many manifests fewer there are after they were merged; 0 if that is not worth it.
+        expired_records: How many records are older than the table's options allow. 0 if the plan was not asked.
         expirable: The snapshots that can be expired.
         note: Why a step is left out; None if none is.
     """
@@ -118,6 +122,7 @@ class Plan:
     groups_left: int = 0
     merges: tuple[MergeableDeletes, ...] = ()
     fewer_manifests: int = 0
+    expired_records: int = 0
     expirable: Expirable = field(default_factory=lambda: Expirable((), 0, 0))
     note: str | None = None
 
@@ -144,7 +149,8 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do, besides looking for files that no snapshot refers to."""
-        return not (self.batches or self.merges or self.fewer_manifests or self.expirable.free)
+        free = self.expirable.free
+        return not (self.batches or self.merges or self.fewer_manifests or self.expired_records or free)
 
 
 def wanted_steps(table: TableInfo) -> frozenset[Step]:
@@ -214,7 +220,7 @@ def plan_table(
     if lake.base() is None:
         # This fails if the storage knows a snapshot. Without one, no round has found a row so far.
         lake.unregistered_commit(None if known is None else known.snapshot_id)
-        steps = frozenset(steps) - {Step.COMPACT, Step.MANIFESTS, Step.EXPIRE}
+        steps = frozenset(steps) - {Step.COMPACT, Step.MANIFESTS, Step.EXPIRE, Step.EXPIRE_RECORDS}
     sizes = manifest_sizes(lake.java_table)
     batches, left, note = _batches(spark, table, lake, limits) if Step.COMPACT in steps else ((), 0, None)
     if lake.keeps_all_files and not {Step.EXPIRE, Step.CLEAN}.isdisjoint(steps):
@@ -231,6 +237,7 @@ def plan_table(
         groups_left=left,
         merges=merges,
         fewer_manifests=fewer_manifests(sizes) if Step.MANIFESTS in steps and lake.commits_to_main else 0,
+        expired_records=count_expired(spark, table) if Step.EXPIRE_RECORDS in steps else 0,
         expirable=(
             expirable_snapshots(
                 lake, None if known is None else known.snapshot_id, older_than_ms=None, retain_last=None
@@ -240,6 +247,26 @@ def plan_table(
         ),
         note=note,
     )
+
+
+def expired_rows(table: TableInfo) -> str | None:
+    """Return the FROM and the WHERE of the lake table's records that are expired; None if none ever are.
+
+    Raises:
+        FlussTieringError: INVALID_TABLE if the table's options are wrong.
+    """
+    condition = expired_records(table)
+    branch = commit_branch_of(table.descriptor.properties)
+    return None if condition is None else f"FROM {lake_table_name(table)}.branch_{branch} WHERE {condition}"
+
+
+def count_expired(spark: SparkSession, table: TableInfo) -> int:
+    """Return how many records of the lake table are expired, which has a snapshot. Errors are those of Spark."""
+    rows = expired_rows(table)
+    if rows is None:
+        return 0
+    ((count,),) = spark.sql(f"SELECT count(*) {rows}").collect()
+    return int(count)
 
 
 def rewrite_options(table: JavaTable, limits: MaintenanceLimits) -> dict[str, str]:

@@ -47,6 +47,8 @@ def begin_text(plan: Plan) -> str | None:
 
 def _planned_parts(plan: Plan) -> list[str]:
     parts = []
+    if plan.expired_records:
+        parts.append(f"delete {counted(plan.expired_records, 'expired record')}")
     if groups := plan.groups:
         files, new = sum(each.files for each in groups), sum(each.new_files for each in groups)
         size = sum(each.bytes for each in groups)
