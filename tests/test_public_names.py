@@ -25,11 +25,13 @@ CLIENT = [
 ]
 VALUES = [
     "AcquiredLease",
+    "AddColumn",
     "BucketInfo",
     "Claim",
     "Column",
     "DataType",
     "DataTypeRoot",
+    "DropColumn",
     "Field",
     "HeartbeatAnswer",
     "HeartbeatEntry",
@@ -38,6 +40,7 @@ VALUES = [
     "LakeSnapshot",
     "LeaseDrop",
     "LeaseOutcome",
+    "RenameColumn",
     "RoundOrigin",
     "StatusChanges",
     "StorageDescription",
@@ -45,10 +48,12 @@ VALUES = [
     "TableDescriptor",
     "TableInfo",
     "TablePath",
+    "TableSchema",
     "TieringRound",
     "TieringState",
     "TieringStats",
     "TieringStatus",
+    "WidenColumn",
     "WriteKind",
 ]
 ERRORS = ["ErrorCode", "FlussTieringError"]
