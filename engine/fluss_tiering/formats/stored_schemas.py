@@ -58,8 +58,8 @@ class StoredSchemas:
         """Return the indexes of the wanted columns that a schema has; None for all. Errors are those of `columns`."""
         if self.wanted.included is None and schema_id == self.present_id:
             return None
-        ids = self._schema(schema_id).column_ids
-        found = tuple(index for index, number in enumerate(ids) if number in self._wanted_ids)
+        ids, wanted = self._schema(schema_id).column_ids, frozenset(self._wanted_ids)
+        found = tuple(index for index, number in enumerate(ids) if number in wanted)
         return None if len(found) == len(ids) else found
 
     def to_present(self, records: pa.RecordBatch, schema_id: int) -> pa.RecordBatch:

@@ -216,7 +216,7 @@ class _Worker:
 
         Who repeats this after an unknown outcome deletes the same records, so that nobody has to look it up.
         """
-        count = 0 if lake.base() is None else count_expired(self._spark, self._table)
+        count = 0 if lake.base() is None else count_expired(self._spark, rows)
         # A delete of nothing would be a snapshot, too.
         if count:
             self._spark.sql(f"DELETE {rows}")

@@ -237,7 +237,7 @@ def plan_table(
         groups_left=left,
         merges=merges,
         fewer_manifests=fewer_manifests(sizes) if Step.MANIFESTS in steps and lake.commits_to_main else 0,
-        expired_records=count_expired(spark, table) if Step.EXPIRE_RECORDS in steps else 0,
+        expired_records=count_expired(spark, expired_rows(table)) if Step.EXPIRE_RECORDS in steps else 0,
         expirable=(
             expirable_snapshots(
                 lake, None if known is None else known.snapshot_id, older_than_ms=None, retain_last=None
@@ -260,9 +260,8 @@ def expired_rows(table: TableInfo) -> str | None:
     return None if condition is None else f"FROM {lake_table_name(table)}.branch_{branch} WHERE {condition}"
 
 
-def count_expired(spark: SparkSession, table: TableInfo) -> int:
-    """Return how many records of the lake table are expired, which has a snapshot. Errors are those of Spark."""
-    rows = expired_rows(table)
+def count_expired(spark: SparkSession, rows: str | None) -> int:
+    """Return how many records `expired_rows` of a lake table with a snapshot are. Errors are those of Spark."""
     if rows is None:
         return 0
     ((count,),) = spark.sql(f"SELECT count(*) {rows}").collect()
