@@ -117,7 +117,10 @@ def test_table_that_exists_is_refused(command, table, orders):
         (["-c", "my id INT"], ("--column 'my id INT'", "The first blank ends the name", "as in '`unit price` DOUBLE'")),
         (["-c", "id BIGINT", "-p", "nothing"], ("nothing", "KEY=VALUE")),
         (["-c", "id BIGINT", "--primary-key", "other"], ("other",)),
-        (["-c", "a INT", "-c", "b INT", "--primary-key", "a,b"], ("bucket",)),
+        (
+            ["-c", "a INT", "-c", "b INT", "--primary-key", "a,b", "-p", "table.datalake.layout=legacy"],
+            ("--bucket-key",),
+        ),
         (["-c", "id BIGINT", "-p", "=1"], ("'=1'", "KEY=VALUE")),
         (["-c", "id BIGINT", "--primary-key", ""], ("--primary-key is empty",)),
         (["-c", "id BIGINT", "--primary-key", "id,"], ("--primary-key 'id,'",)),

@@ -96,9 +96,9 @@ def create_table(
         str | None,
         typer.Option(
             "--bucket-key",
-            metavar="A",
-            help="The column that decides the bucket. A primary key needs one if it has several columns besides those "
-            "of the partition key.",
+            metavar="A,B",
+            help="The columns that decide the bucket, by default those of the primary key without the partition key. "
+            "A Fluss cluster and a legacy lake table take one.",
             show_default=False,
         ),
     ] = None,

@@ -119,8 +119,8 @@ class TableDescriptor:
     Attributes:
         columns: The columns in order.
         primary_key: The names of the key columns; empty for a log table. Key columns are never nullable.
-        bucket_keys: The names of the columns that choose a row's bucket. Fluss allows at most one if the lake is
-            Iceberg. Without one, rows go to the buckets in turn.
+        bucket_keys: The names of the columns that choose a row's bucket. A Fluss cluster and a lake table in the legacy
+            layout take at most one. Without one, rows go to the buckets in turn.
         num_buckets: The number of buckets, 1 or more.
         properties: The table's options under Fluss's keys, for example `table.datalake.freshness`.
         comment: A comment for people; None if there is none.

@@ -82,7 +82,7 @@ def check_lake_rules(descriptor: TableDescriptor) -> None:
     rules = (
         _names(descriptor),
         _properties(descriptor.properties),
-        _layout(descriptor.properties),
+        _layout(descriptor),
         _delete_files(descriptor),
         _partition(descriptor),
         _sort_order(descriptor),
@@ -165,9 +165,17 @@ def _properties(properties: Mapping[str, str]) -> Iterator[str]:
         yield from _level(codec.lower(), properties[ICEBERG_LEVEL.key])
 
 
-def _layout(properties: Mapping[str, str]) -> Iterator[str]:
+def _layout(descriptor: TableDescriptor) -> Iterator[str]:
+    properties = descriptor.properties
     if properties.get(LAKE_LAYOUT.key, LAKE_LAYOUT.default).lower() == LAKE_LAYOUT.default:
         return
+    if len(descriptor.bucket_keys) > 1:
+        yield (
+            f"{LAKE_LAYOUT.key} is {properties[LAKE_LAYOUT.key]!r}, while the table has the bucket key "
+            f"({', '.join(descriptor.bucket_keys)}), and a legacy lake table is partitioned by the bucket of one "
+            "column: expected the option left out, or one of the columns as the bucket key (--bucket-key of "
+            "`fluss-tiering tables create`, bucket.key in Fluss)"
+        )
     for key in (LAKE_PARTITION_BY.key, LAKE_SORT_BY.key):
         if key in properties:
             yield (

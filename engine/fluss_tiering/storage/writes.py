@@ -9,16 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_tiering.formats.bucketing import assign_buckets
+from fluss_tiering.formats.keys import encode_keys
 from fluss_tiering.formats.log.batch import LogCompression
 from fluss_tiering.formats.rows import conform
+from fluss_tiering.model.data_type import DataType
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import Column, TableDescriptor, TableInfo, WriteKind
+from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.model.table_options import LOG_COMPRESSION
 
 _MAX_WRITE_BYTES: Final = 1 << 30
 """An Arrow array of strings holds 2 GiB at most, and a changelog can have a row twice."""
 _LEAST_ROWS_PER_BUCKET: Final = 4096
 """A smaller write without a bucket key goes to one bucket, since each bucket that it touches costs a sync."""
+_BYTES: Final = DataType.parse("BYTES")
 _COMPRESSIONS: Final[Mapping[str, LogCompression]] = {"NONE": "NONE", "LZ4_FRAME": "LZ4_FRAME", "ZSTD": "ZSTD"}
 
 
@@ -85,13 +88,22 @@ def _check_numbered(table: TableInfo, kind: WriteKind, rows: pa.Table) -> None:
         )
 
 
-def place_by_key(records: pa.RecordBatch, bucket_key: Column, num_buckets: int) -> Mapping[int, pa.RecordBatch]:
+def place_by_key(
+    records: pa.RecordBatch, descriptor: TableDescriptor, num_buckets: int
+) -> Mapping[int, pa.RecordBatch]:
     """Return the rows of each bucket by the hash of the bucket key, in the order of the write.
+
+    Of several columns, the bytes of a compacted key are hashed. Fluss refuses such tables if their lake is Iceberg, so
+    that it has no rule for them.
 
     Raises:
         FlussTieringError: INVALID_ROWS if a bucket key is null.
     """
-    buckets = assign_buckets(records.column(bucket_key.name), bucket_key.data_type, num_buckets)
+    keys = [descriptor.column(name) for name in descriptor.bucket_keys]
+    if len(keys) == 1:
+        buckets = assign_buckets(records.column(keys[0].name), keys[0].data_type, num_buckets)
+    else:
+        buckets = assign_buckets(encode_keys(records, keys), _BYTES, num_buckets)
     if num_buckets == 1:
         return {0: records}
     order = np.argsort(buckets, kind="stable")

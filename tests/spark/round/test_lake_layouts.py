@@ -34,8 +34,10 @@ BY_KEY = {"table.datalake.delete-files": "equality"}
 KEYS: dict[str, dict[str, Any]] = {
     "log": {},
     "log by key": {"bucket_keys": ("id",)},
+    "log by two columns": {"bucket_keys": ("id", "day")},
     "partitioned log": {"partition_keys": ("day",)},
     "keyed": KEYED,
+    "keyed by two columns": {"primary_key": ("id", "day")},
     "partitioned keyed": PARTITIONED,
     "keyed by bucket": {**KEYED, "properties": {"table.datalake.partition-by": "bucket(3, id)"}},
     "keyed, deletes by key": {**KEYED, "properties": BY_KEY},
@@ -48,8 +50,8 @@ def table(request: pytest.FixtureRequest, tiering: Tiering) -> TableInfo:
     """Return a table whose first round makes a clean lake table."""
     keys = dict(KEYS[request.param])
     more = keys.pop("properties", {})
-    partition = DAY if "partition_keys" in keys else ()
-    descriptor = TableDescriptor((*COLUMNS, *partition), num_buckets=3, properties=OPTIONS | more, **keys)
+    days = DAY if any("day" in names for names in keys.values()) else ()
+    descriptor = TableDescriptor((*COLUMNS, *days), num_buckets=3, properties=OPTIONS | more, **keys)
     return tiering.client.create_table(new_path(), descriptor)
 
 
@@ -67,16 +69,20 @@ def make_clean(tiering: Tiering, table: TableInfo, left: tuple[str, ...] = ()) -
 
 
 def write(tiering: Tiering, table: TableInfo, ids: range, turn: int = 0, days: tuple[str, ...] = ("mo", "tu")) -> list:
-    """Write a row for each id, and for each day of a partitioned table. Return the rows."""
+    """Write a row for each id, and for each day if the table has days. Return the rows."""
     values = {f"c{n}": {**VALUES, **NESTED}[kind][turn] for n, kind in enumerate(TYPES)}
     empty = dict.fromkeys(values)
     rows = [{"id": key, **(empty if key % 5 == 4 else values)} for key in ids]
-    if table.descriptor.partition_keys:
+    if _has_days(table):
         rows = [{**row, "day": day} for day in days for row in rows]
     kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
     batch = pa.Table.from_pylist(rows, schema=arrow_schema(table.descriptor.columns))
     assert sum(tiering.client.write_rows(table.path, kind, [batch])) == len(rows)
     return rows
+
+
+def _has_days(table: TableInfo) -> bool:
+    return DAY[0] in table.descriptor.columns
 
 
 def delete(tiering: Tiering, table: TableInfo, ids: range) -> None:
@@ -145,7 +151,7 @@ def test_an_audit_of_a_clean_table_names_rows_that_differ(tiering: Tiering, tabl
 
     assert not audit.equal
     kinds = Counter(each.kind for each in audit.differences)
-    days = 2 if table.descriptor.partition_keys else 1
+    days = 2 if _has_days(table) else 1
     if table.has_primary_key:
         assert kinds == {Difference.MISSING: days, Difference.CHANGED: days}
         assert {each.key["id"] for each in audit.differences} == {7, 8}

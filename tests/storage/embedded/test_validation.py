@@ -59,10 +59,13 @@ def test_a_table_is_the_same_after_a_restart(tmp_path: Path) -> None:
     assert created.lake_catalog_properties == {}
 
 
-def test_a_primary_key_of_one_column_is_the_bucket_key(tmp_path: Path) -> None:
+def test_the_primary_key_without_the_partition_key_is_the_bucket_key(tmp_path: Path) -> None:
     with opened(tmp_path) as storage:
         table = storage.create_table(PATH, TableDescriptor(columns(id="INT NOT NULL"), primary_key=("id",)))
         assert table.descriptor.bucket_keys == ("id",)
+        key = columns(id="INT NOT NULL", yes="BOOLEAN NOT NULL", day="STRING NOT NULL")
+        descriptor = TableDescriptor(key, primary_key=("id", "yes", "day"), partition_keys=("day",))
+        assert storage.create_table(TablePath("shop", "lines"), descriptor).descriptor.bucket_keys == ("id", "yes")
         table = storage.create_table(TablePath("shop", "log"), TableDescriptor(columns(id="INT NOT NULL")))
         assert table.descriptor.bucket_keys == ()
 
@@ -102,9 +105,12 @@ def test_a_timestamp_in_a_key_may_have_microseconds(tmp_path: Path, text: str) -
             "primary key column 'z' is TIMESTAMP_LTZ(9) NOT NULL: expected a precision of at most 6",
         ),
         ({"bucket_keys": ("t",)}, "bucket key column 't' is TIMESTAMP(9): expected a precision of at most 6"),
-        ({"primary_key": ("i", "z")}, "no bucket key is named"),
+        (
+            {"columns": columns(i="INT NOT NULL", z="INT NOT NULL"), "primary_key": ("i", "z"), "properties": LEGACY},
+            "the bucket key (i, z), and a legacy lake table is partitioned by the bucket of one column",
+        ),
         ({"primary_key": ("i", "z"), "bucket_keys": ("l",)}, "'l' is not part of the primary key"),
-        ({"bucket_keys": ("i", "l")}, "several columns: expected at most one"),
+        ({"bucket_keys": ("i", "d")}, "'d': a column of type DOUBLE NOT NULL cannot be the bucket key"),
         ({"bucket_keys": ("x",)}, "'x', which is no column"),
         ({"bucket_keys": ("d",)}, "'d': a column of type DOUBLE NOT NULL cannot be the bucket key"),
         ({"bucket_keys": ("b",)}, "expected one of TINYINT"),

@@ -88,6 +88,10 @@ def make_table(chance: random.Random, name: str, *, storage: str = "embedded") -
         partition_keys = [each[0] for each in columns if each[1] == "STRING NOT NULL" and each[0] not in primary_key]
         partition_keys = [each for each in partition_keys if each != bucket_key][-2:]
         primary_key = [*primary_key, *partition_keys] if keyed else []
+    of_lake = _of_lake(columns, partition_keys, keyed=bool(primary_key))
+    if keyed and storage == "embedded" and of_lake.get(LAKE_LAYOUT.key) != "legacy":
+        # Without one, all columns of the key decide the bucket. It takes no chance of the plan's, either.
+        bucket_key = random.Random(f"buckets/{columns}").choice((bucket_key, None))
     return PlannedTable(
         name,
         columns,
@@ -95,8 +99,7 @@ def make_table(chance: random.Random, name: str, *, storage: str = "embedded") -
         bucket_key,
         partition_keys,
         num_buckets=chance.choice((1, 1, 1, 2, 3, 16)),
-        properties=_properties(chance, [each[0] for each in columns])
-        | _of_lake(columns, partition_keys, keyed=bool(primary_key)),
+        properties=_properties(chance, [each[0] for each in columns]) | of_lake,
         long=chance.random() < 0.5,
         partitions=random.Random(f"partitions/{columns}").choice(_PARTITIONS),
     )

@@ -226,8 +226,8 @@ class PbTableDescriptor(_message.Message):
 
     @_builtins.property
     def bucket_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The names of the columns that decide a row's bucket, at most one. Without one, the rows of a log table go to the
-        buckets in turn.
+        """The names of the columns that decide a row's bucket. Without one, the rows of a log table go to the buckets in
+        turn.
         """
 
     @_builtins.property

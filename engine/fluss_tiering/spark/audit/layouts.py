@@ -23,13 +23,12 @@ ROW_COLUMN: Final = "__row"
 
 
 def with_buckets(table: TableInfo, rows: DataFrame) -> DataFrame:
-    """Return rows of the lake with the number of their bucket; 0 for all rows of a table without a bucket key.
+    """Return rows of the lake with the number of their bucket; 0 for all rows if no column alone decides the bucket.
 
     Raises:
         FlussTieringError: INVALID_REQUEST if the number of buckets was changed, so that it says nothing of older rows.
     """
-    keys = table.descriptor.bucket_keys
-    if not keys:
+    if not _tells_buckets(table):
         return rows.withColumn(BUCKET_COLUMN, sf.lit(0))
     if table.bucket_count_epoch > 0:
         raise FlussTieringError(
@@ -40,24 +39,29 @@ def with_buckets(table: TableInfo, rows: DataFrame) -> DataFrame:
         )
     # Fluss places rows by the same hash.
     catalog = quoted(catalog_name(table.lake_catalog_properties))
-    number = f"{catalog}.system.bucket({table.descriptor.num_buckets}, {quoted(keys[0])})"
+    number = f"{catalog}.system.bucket({table.descriptor.num_buckets}, {quoted(table.descriptor.bucket_keys[0])})"
     return rows.withColumn(BUCKET_COLUMN, sf.expr(number))
 
 
 def offsets_of(table: TableInfo, offsets: Mapping[TableBucket, int]) -> Mapping[TableBucket, int]:
     """Return the offsets of the buckets that rows of the lake can be told apart by: see `with_buckets`."""
-    if table.descriptor.bucket_keys or not offsets:
+    if _tells_buckets(table) or not offsets:
         return offsets
     return {TableBucket(table.table_id, 0): sum(offsets.values())}
 
 
 def without_places(table: TableInfo, rows: DataFrame) -> DataFrame:
     """Return rows of a side with what can be compared: those of a log table without offset and time."""
+    if not _tells_buckets(table):
+        rows = rows.withColumn(BUCKET_COLUMN, sf.lit(0))
     if table.has_primary_key:
         return rows
     values = sf.struct(*(sf.col(quoted(column.name)) for column in table.descriptor.columns))
-    rows = rows.drop(OFFSET_COLUMN, TIMESTAMP_COLUMN).withColumn(ROW_COLUMN, sf.to_json(values))
-    return rows if table.descriptor.bucket_keys else rows.withColumn(BUCKET_COLUMN, sf.lit(0))
+    return rows.drop(OFFSET_COLUMN, TIMESTAMP_COLUMN).withColumn(ROW_COLUMN, sf.to_json(values))
+
+
+def _tells_buckets(table: TableInfo) -> bool:
+    return len(table.descriptor.bucket_keys) == 1
 
 
 def begin_of_comparison(

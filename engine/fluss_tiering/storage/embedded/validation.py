@@ -53,8 +53,8 @@ _ALTERABLE_PREFIX: Final = "table.datalake."
 def validate(descriptor: TableDescriptor) -> TableDescriptor:
     """Check a new table and return its descriptor.
 
-    A primary key of one column becomes the bucket key if none is named. The layout of the lake table becomes an option
-    of the table, so that another default of a later version does not change it.
+    The primary key without the partition key becomes the bucket key if none is named, as in Fluss. The layout of the
+    lake table becomes an option of the table, so that another default of a later version does not change it.
 
     Raises:
         FlussTieringError: INVALID_TABLE if a rule is broken.
@@ -71,18 +71,8 @@ def validate(descriptor: TableDescriptor) -> TableDescriptor:
         _refuse(f"{descriptor.num_buckets} buckets: expected 1 to {_MAX_BUCKETS}")
     _check_primary_key(descriptor)
     _check_partition_keys(descriptor)
-    bucket_keys = descriptor.bucket_keys
-    if not bucket_keys and descriptor.has_primary_key:
-        if len(descriptor.physical_primary_key) > 1:
-            _refuse(
-                f"the primary key ({', '.join(descriptor.physical_primary_key)}) has several columns and no bucket key "
-                "is named: expected one of them as the bucket key (--bucket-key of `fluss-tiering tables create`, "
-                "bucket.key in Fluss), since a lake table is bucketed by one column"
-            )
-        bucket_keys = descriptor.physical_primary_key
-    if bucket_keys:
-        _check_bucket_key(descriptor, bucket_keys)
-    resolved = replace(descriptor, bucket_keys=bucket_keys)
+    resolved = replace(descriptor, bucket_keys=descriptor.bucket_keys or descriptor.physical_primary_key)
+    _check_bucket_keys(resolved)
     check_lake_rules(resolved)
     return resolved
 
@@ -226,27 +216,28 @@ def _check_partition_keys(descriptor: TableDescriptor) -> None:
         )
 
 
-def _check_bucket_key(descriptor: TableDescriptor, bucket_keys: tuple[str, ...]) -> None:
-    if len(bucket_keys) > 1:
-        _refuse(f"the bucket key ({', '.join(bucket_keys)}) has several columns: expected at most one")
+def _check_bucket_keys(descriptor: TableDescriptor) -> None:
+    bucket_keys = descriptor.bucket_keys
     _check_named("bucket key", bucket_keys, descriptor)
-    name = bucket_keys[0]
-    if name in descriptor.partition_keys:
-        _refuse(
-            f"the bucket key {name!r} is a partition key: expected another column, "
-            "since a partition has one value of it"
-        )
-    if descriptor.has_primary_key and name not in descriptor.primary_key:
-        _refuse(
-            f"the bucket key {name!r} is not part of the primary key: "
-            f"expected one of {', '.join(descriptor.primary_key)}, so that all changes of a key are in one bucket"
-        )
-    data_type = descriptor.column(name).data_type
-    try:
-        check_bucket_key_type(data_type)
-    except FlussTieringError as error:
-        _refuse(f"the bucket key {name!r}: {error.message}")
-    check_key_precision("bucket key", name, data_type)
+    for name in bucket_keys:
+        if name in descriptor.partition_keys:
+            _refuse(
+                f"the bucket key {name!r} is a partition key: expected another column, "
+                "since a partition has one value of it"
+            )
+        if descriptor.has_primary_key and name not in descriptor.primary_key:
+            _refuse(
+                f"the bucket key {name!r} is not part of the primary key: "
+                f"expected one of {', '.join(descriptor.primary_key)}, so that all changes of a key are in one bucket"
+            )
+        data_type = descriptor.column(name).data_type
+        try:
+            # The bytes of several columns are hashed together, whatever Iceberg hashes.
+            if len(bucket_keys) == 1 or data_type.root in _NO_KEY:
+                check_bucket_key_type(data_type)
+        except FlussTieringError as error:
+            _refuse(f"the bucket key {name!r}: {error.message}")
+        check_key_precision("bucket key", name, data_type)
 
 
 def _check_named(what: str, names: tuple[str, ...], descriptor: TableDescriptor) -> None:

@@ -130,7 +130,7 @@ class ClusterWriter:
         if count == 1:
             return {0: rows}
         if descriptor.bucket_keys:
-            return place_by_key(rows, descriptor.column(descriptor.bucket_keys[0]), count)
+            return place_by_key(rows, descriptor, count)
         where = (table.table_id, partition_id)
         log_ends = self._log_ends.get(where)
         if log_ends is None or len(log_ends) != count:

@@ -22,6 +22,7 @@ from embedded_tables import (
 from refusals import refused
 
 from fluss_tiering.formats.bucketing import assign_buckets
+from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableDescriptor, WriteKind
 from fluss_tiering.storage import writes
@@ -119,6 +120,25 @@ def test_rows_are_spread_by_the_hash_of_the_bucket_key(tmp_path: Path) -> None:
         for bucket, end in enumerate(end_offsets(storage)):
             found = [row for batch in read_log(storage.reader(), table, bucket, 0, end) for row in batch.records[0]]
             assert [value.as_py() for value in found] == np.flatnonzero(expected == bucket).tolist()
+
+
+def test_a_key_of_several_columns_decides_the_bucket_by_all_of_them(tmp_path: Path) -> None:
+    key = columns(id="INT NOT NULL", line="BOOLEAN NOT NULL", day="STRING NOT NULL", value="INT")
+    rows = [{"id": n // 4, "line": n % 2 == 0, "day": "mo" if n % 4 < 2 else "tu", "value": n} for n in range(400)]
+    with opened(tmp_path) as storage:
+        table = storage.create_table(PATH, TableDescriptor(key, primary_key=("id", "line", "day"), num_buckets=4))
+        for _ in range(2):
+            storage.write(PATH, WriteKind.UPSERT, pa.Table.from_pylist(rows, schema=arrow_schema(key)))
+        storage.write(PATH, WriteKind.DELETE, pa.Table.from_pylist(rows, schema=arrow_schema(key[:3])))
+        places: dict[tuple[object, ...], set[int]] = {}
+        for bucket, end in enumerate(end_offsets(storage)):
+            for batch in read_log(storage.reader(), table, bucket, 0, end):
+                for row in batch.records.to_pylist():
+                    places.setdefault((row["id"], row["line"], row["day"]), set()).add(bucket)
+        assert len(places) == 400
+        assert all(len(buckets) == 1 for buckets in places.values())
+        by_id = [{number for (key, *_), found in places.items() if key == n for number in found} for n in range(100)]
+        assert max(map(len, by_id)) > 2
 
 
 def test_without_a_bucket_key_small_writes_take_turns_and_large_ones_are_split_evenly(tmp_path: Path) -> None:

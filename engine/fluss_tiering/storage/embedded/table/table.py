@@ -342,7 +342,7 @@ class EmbeddedTable:
         descriptor = self.info.descriptor
         if not descriptor.bucket_keys:
             return None
-        return place_by_key(records, descriptor.column(descriptor.bucket_keys[0]), descriptor.num_buckets)
+        return place_by_key(records, descriptor, descriptor.num_buckets)
 
 
 def _no_partition(bucket: TableBucket, info: TableInfo) -> FlussTieringError:
