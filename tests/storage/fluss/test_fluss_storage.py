@@ -74,6 +74,17 @@ def test_a_primary_key_is_the_bucket_key_where_none_is_named(storage: FlussStora
     assert made.descriptor.bucket_keys == ("id",)
 
 
+def test_a_bucket_key_of_several_columns_is_refused(storage: FlussStorage, fluss: FlussClient) -> None:
+    path = new_path()
+    made_from = TableDescriptor(columns=COLUMNS, bucket_keys=("id", "name"), num_buckets=2)
+    with refused(ErrorCode.INVALID_TABLE, "(id, name) has several columns: expected one", "--bucket-key"):
+        storage.create_table(path, made_from)
+    # A table that is not tiered may have one, and Fluss's clients do not write to it, either.
+    fluss.call(create_table(path, made_from))
+    with refused(ErrorCode.INVALID_TABLE, str(path), "(id, name): expected one column"):
+        storage.write(path, WriteKind.APPEND, table_of(rows(0, 3)))
+
+
 def test_what_the_lake_could_never_hold_is_refused_before_the_cluster_makes_it(storage: FlussStorage) -> None:
     path = new_path()
     with refused(ErrorCode.INVALID_TABLE, "iceberg.write.parquet.compression-codec", "zstd"):

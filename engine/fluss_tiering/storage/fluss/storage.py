@@ -306,10 +306,15 @@ class FlussStorage(TableStorage):
 
 def _with_bucket_key(descriptor: TableDescriptor) -> TableDescriptor:
     """Make the primary key without the partition keys the bucket key if none is named, as Fluss's clients do."""
-    if descriptor.bucket_keys or not descriptor.has_primary_key:
-        return descriptor
-    key = tuple(name for name in descriptor.primary_key if name not in descriptor.partition_keys)
-    return replace(descriptor, bucket_keys=key)
+    keys = descriptor.bucket_keys or descriptor.physical_primary_key
+    if len(keys) > 1:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"the bucket key ({', '.join(keys)}) has several columns: expected one of them to be named as the bucket "
+            "key (--bucket-key of `fluss-tiering tables create`), since a Fluss cluster takes one if the lake is "
+            "Iceberg",
+        )
+    return replace(descriptor, bucket_keys=keys)
 
 
 def _cluster_id(link: ClusterLink, within: float) -> str:

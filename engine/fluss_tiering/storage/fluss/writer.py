@@ -224,6 +224,12 @@ def _check_format(table: TableInfo) -> None:
             f"the rows of table {table.path} are bucketed for {lake_format or 'no lake'}: expected {LAKE_FORMAT}="
             f"{ICEBERG}; write them with a client of Fluss",
         )
+    if len(descriptor.bucket_keys) > 1:
+        raise FlussTieringError(
+            ErrorCode.INVALID_TABLE,
+            f"the table {table.path} has the bucket key ({', '.join(descriptor.bucket_keys)}): expected one column, "
+            "since Fluss does not say where rows of several columns go if the lake is Iceberg; make another table",
+        )
 
 
 class Backpressure:
