@@ -16,14 +16,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
+from unittest import mock
 
 import pyarrow as pa
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.clock import Clock
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
 from fluss_tiering.server import app
 from fluss_tiering.server.app import TieringServer
+from fluss_tiering.server.components import ServerComponents, open_components
 from fluss_tiering.server.settings.server_settings import load_settings
 from waiting import WAIT_S
 
@@ -87,6 +90,20 @@ class ServerThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+class OpenServer(ServerThread):
+    """A server whose components can be looked at."""
+
+    components: ServerComponents
+
+    def __enter__(self) -> Self:
+        async def open_and_keep(*arguments: Any, **options: Any) -> ServerComponents:
+            self.components = await open_components(*arguments, **options)
+            return self.components
+
+        with mock.patch.object(app, "open_components", open_and_keep):
+            return super().__enter__()
 
 
 class ServerProcess:
@@ -190,6 +207,25 @@ def put(client: TieringClient, table: TableInfo, names: Mapping[int, str | None]
     rows = pa.table({"id": list(names), "name": list(names.values())}, schema=SCHEMA)
     kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
     assert sum(client.write_rows(table.path, kind, [rows])) == len(names)
+
+
+def claimed(client: TieringClient, table: TableInfo, lease_id: str = "by hand") -> Claim:
+    """Claim a table, and return the claim."""
+    (claim,) = client.claim_tables([table.path], lease_id, None, "driver-1")
+    assert isinstance(claim, Claim), claim
+    return claim
+
+
+def tier(
+    client: TieringClient, table: TableInfo, claim: Claim | None = None, stats: TieringStats | None = None
+) -> None:
+    """Register a lake snapshot with the whole log of a table and finish its round, which begins if it has no claim."""
+    claim = claim or claimed(client, table)
+    ends = {each.bucket: each.log_end_offset for each in client.list_buckets([table.path])[table.path]}
+    path = client.prepare_lake_snapshot(table, claim.tiering_epoch, ends)
+    client.commit_lake_snapshot(table, claim.tiering_epoch, claim.tiering_epoch, ends, path, "commit")
+    entry = HeartbeatEntry(table.table_id, claim.tiering_epoch, stats=stats)
+    assert not client.heartbeat(finished=[entry]).finished_errors
 
 
 def log_end(client: TieringClient, path: TablePath) -> int:

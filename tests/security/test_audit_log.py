@@ -26,6 +26,7 @@ from fluss_tiering.server.edge.audit_log import AuditLog
 from fluss_tiering.server.edge.callers.roles import Grant
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from fluss_tiering.server.edge.methods import MAX_NAME_BYTES, MAX_NAMES, Named, cut_name
+from token_support import add_tokens
 from waiting import wait_until
 
 REQUEST_ID = "fluss-tiering-request-id"
@@ -33,11 +34,8 @@ REQUEST_ID = "fluss-tiering-request-id"
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    file, texts = TokenFile(tmp_path / "tokens.json"), {}
-    for role in ("reader", "writer", "tierer", "admin"):
-        token, texts[role] = StaticToken.create(role, [Grant.parse(role)], datetime.now(UTC), None)
-        file.add(token)
-    return file.path, texts
+    file = tmp_path / "tokens.json"
+    return file, add_tokens(file, {role: [role] for role in ("reader", "writer", "tierer", "admin")})
 
 
 @pytest.fixture
@@ -369,9 +367,9 @@ def test_a_token_that_is_not_valid_is_traced_by_its_id(
 def test_two_tokens_of_one_name_are_told_apart(
     channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]
 ) -> None:
-    token, text = StaticToken.create("reader", [Grant.parse("reader")], datetime.now(UTC), None)
-    TokenFile(tokens[0]).add(token)
+    text = add_tokens(tokens[0], {"reader": ["reader"]})["reader"]
+    token_id = text.split("_")[1]
     wait_until(lambda: call(channel, TAKE, text)[0] is grpc.StatusCode.PERMISSION_DENIED)
     call(channel, TAKE, tokens[1]["reader"])
-    wait_until(lambda: {line["token_id"] for line in lines(log_file)} >= {token.id, tokens[1]["reader"].split("_")[1]})
-    assert {line["identity"] for line in lines(log_file) if line["token_id"] == token.id} <= {"token/reader", None}
+    wait_until(lambda: {line["token_id"] for line in lines(log_file)} >= {token_id, tokens[1]["reader"].split("_")[1]})
+    assert {line["identity"] for line in lines(log_file) if line["token_id"] == token_id} <= {"token/reader", None}

@@ -159,9 +159,11 @@ def test_a_subject_is_written_in_the_order_of_rfc_4514(server: ServerThread, aut
 
 def test_the_metrics_port_writes_names_as_the_grpc_port_does(server: ServerThread, authority: Authority) -> None:
     context = ssl.create_default_context(cafile=str(authority.cert))
+    address = f"https://127.0.0.1:{server.server.metrics_port}/metrics"
+    with pytest.raises(OSError):
+        urllib.request.urlopen(address, context=context, timeout=30)
     pair = authority.pair("n", "nobody", others=[URI("spiffe://shop/other")])
     context.load_cert_chain(pair.cert, pair.key)
-    address = f"https://127.0.0.1:{server.server.metrics_port}/metrics"
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(address, context=context, timeout=30)
     assert refused.value.read().startswith(b"certificate/CN=nobody may not read metrics")

@@ -123,11 +123,6 @@ def test_each_new_error_is_logged_once(tokens: Tokens) -> None:
     assert len(errors) == len(set(errors)) == 3
 
 
-def test_a_file_without_tokens_revokes_all(tokens: Tokens) -> None:
-    tokens.file.remove(tokens.texts["anna"].split("_")[1])
-    assert not tokens.accepts("anna")
-
-
 @pytest.mark.parametrize("content", ["", "# later\n"])
 def test_an_access_file_without_entries_is_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "access.toml"

@@ -13,14 +13,14 @@ import jwt
 import pytest
 from callers import METHODS, call
 
-from engine_support import ServerThread, new_path, new_table
+from engine_support import ServerThread, claimed, new_path, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
-from fluss_tiering.server.edge.callers.roles import Grant
-from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
+from fluss_tiering.server.edge.callers.tokens import TokenFile
+from token_support import add_tokens
 from waiting import wait_until
 
 LEASE_MS = 600_000
@@ -31,8 +31,7 @@ class Guarded:
     """A server that asks callers who they are, and an administrator of it."""
 
     def __init__(self, folder: Path) -> None:
-        token, self.token = StaticToken.create("admin", [Grant.parse("admin")], datetime.now(UTC), None)
-        TokenFile(folder / "tokens.json").add(token)
+        self.token = add_tokens(folder / "tokens.json", {"admin": ["admin"]})["admin"]
         self.folder = folder
 
     def server(self) -> ServerThread:
@@ -59,24 +58,9 @@ def admin(guarded: Guarded, server: ServerThread) -> Iterator[TieringClient]:
         yield client
 
 
-def claimed(admin: TieringClient, table: TableInfo, lease_id: str = "round") -> Claim:
-    (claim,) = admin.claim_tables([table.path], lease_id, None, "driver")
-    assert isinstance(claim, Claim), claim
-    return claim
-
-
 def finish(admin: TieringClient, claim: Claim) -> None:
-    answer = admin.heartbeat(
-        failed=[
-            HeartbeatEntry(
-                claim.table_id,
-                claim.tiering_epoch,
-                error_message="over",
-                coordinator_epoch=claim.coordinator_epoch,
-            )
-        ]
-    )
-    assert not answer.failed_errors
+    entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, "over", coordinator_epoch=claim.coordinator_epoch)
+    assert not admin.heartbeat(failed=[entry]).failed_errors
 
 
 def read(client: TieringClient, table: TableInfo) -> int:
@@ -181,16 +165,8 @@ def test_a_token_for_reads_is_of_use_as_long_as_its_owner_may_read(
     guarded: Guarded, server: ServerThread, admin: TieringClient
 ) -> None:
     table = new_table(admin, [1, 2])
-    readers, texts = zip(
-        *(
-            StaticToken.create("reader", [Grant.parse("reader", f"{table.path.database}.*")], datetime.now(UTC), None)
-            for _ in range(2)
-        ),
-        strict=True,
-    )
-    file = TokenFile(guarded.folder / "tokens.json")
-    for each in readers:
-        file.add(each)
+    file = guarded.folder / "tokens.json"
+    texts = [add_tokens(file, {"reader": [f"reader={table.path.database}.*"]})["reader"] for _ in range(2)]
     tokens = []
     for text in texts:
         with guarded.client(server, text) as client:
@@ -198,7 +174,7 @@ def test_a_token_for_reads_is_of_use_as_long_as_its_owner_may_read(
             tokens.append(client.create_read_token(table.path))
     with guarded.client(server, tokens[0]) as of_revoked, guarded.client(server, tokens[1]) as of_other:
         assert refused(of_revoked, table) is None
-        file.remove(readers[0].id)
+        TokenFile(file).remove(texts[0].split("_")[1])
         wait_until(lambda: refused(of_revoked, table) is ErrorCode.AUTHENTICATION)
         assert refused(of_other, table) is None, "another token of the same name is still valid"
 

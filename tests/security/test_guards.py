@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,8 @@ from certificates import Authority
 from engine_support import ServerProcess, ServerThread, new_table
 from fluss_tiering.client import TieringClient
 from fluss_tiering.server.app import guards_of, warn_of_open_folder
-from fluss_tiering.server.edge.callers.roles import Grant
-from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from fluss_tiering.server.settings.server_settings import load_settings
+from token_support import add_tokens
 
 
 def test_the_ready_line_says_what_guards_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,8 +22,7 @@ def test_the_ready_line_says_what_guards_a_server(tmp_path: Path, capsys: pytest
     assert "guarded_by=nothing" in capsys.readouterr().out
     authority = Authority(tmp_path / "ca")
     pair = authority.pair("server", "server")
-    token, _ = StaticToken.create("admin", [Grant.parse("admin")], datetime.now(UTC), None)
-    TokenFile(tmp_path / "tokens.json").add(token)
+    add_tokens(tmp_path / "tokens.json", {"admin": ["admin"]})
     with ServerThread(
         tmp_path / "guarded",
         tls_cert_file=pair.cert,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.server.edge.callers.roles import Grant
-from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
+from token_support import add_tokens
 
 ELSEWHERE = {
     "table.datalake.iceberg.uri": "https://elsewhere.example.com",
@@ -33,15 +31,12 @@ HARMLESS = {"table.datalake.freshness": "1min", "iceberg.write.parquet.page-row-
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, TieringClient]]:
-    file, texts = TokenFile(tmp_path_factory.mktemp("tokens") / "tokens.json"), {}
-    for pattern in ("shop.*", "*"):
-        grants = [Grant.parse("admin", pattern), Grant.parse("reader")]
-        token, texts[pattern] = StaticToken.create("admin", grants, datetime.now(UTC), None)
-        file.add(token)
+    file = tmp_path_factory.mktemp("tokens") / "tokens.json"
+    texts = add_tokens(file, {"some": ["admin=shop.*", "reader"], "all": ["admin"]})
     with (
-        ServerThread(tmp_path_factory.mktemp("server"), tokens_file=file.path) as server,
-        TieringClient(server.target, security=ClientSecurity(token=texts["shop.*"])) as some,
-        TieringClient(server.target, security=ClientSecurity(token=texts["*"])) as every,
+        ServerThread(tmp_path_factory.mktemp("server"), tokens_file=file) as server,
+        TieringClient(server.target, security=ClientSecurity(token=texts["some"])) as some,
+        TieringClient(server.target, security=ClientSecurity(token=texts["all"])) as every,
     ):
         yield {"some": some, "all": every}
 
@@ -103,13 +98,8 @@ ROLES = {
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    file, texts = TokenFile(tmp_path_factory.mktemp("tokens") / "tokens.json"), {}
-    for name, roles in ROLES.items():
-        token, texts[name] = StaticToken.create(
-            name, [Grant.parse(*each.split("=")) for each in roles], datetime.now(UTC), None
-        )
-        file.add(token)
-    return file.path, texts
+    file = tmp_path_factory.mktemp("tokens") / "tokens.json"
+    return file, add_tokens(file, ROLES)
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import mkdtemp
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 import sqlalchemy as sa
+from traces import PAGES, Secrets, traced_spark
 
 from engine_support import ServerProcess, new_table
 from examples.ports import free_ports
@@ -28,15 +28,12 @@ from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.server.edge.callers.roles import Grant
-from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
+from token_support import add_tokens
 from waiting import WAIT_S, wait_until
 
 COMMAND = str(Path(sys.executable).with_name("fluss-tiering"))
 IN_LAKE, IN_STORE = "planted-lake-key", "planted-store-password"
 WRONG = "flt_000000000000_planted-wrong-token"
-PAGES = ("", "jobs/", "stages/", "environment/", "executors/", "SQL/", "api/v1/applications")
-
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.spark, pytest.mark.postgres]
 
 
@@ -53,16 +50,9 @@ class Planted:
         self._store = store
         self.events = folder / "events"
         self.events.mkdir()
-        file = TokenFile(folder / "tokens.json")
-        self.tokens: dict[str, str] = {}
-        for name, role in (
-            ("in_env", "operator"),
-            ("in_file", "admin"),
-            ("in_airflow", "tierer"),
-            ("reader", "reader"),
-        ):
-            token, self.tokens[name] = StaticToken.create(name, [Grant.parse(role)], datetime.now(UTC), None)
-            file.add(token)
+        file = folder / "tokens.json"
+        roles = {"in_env": ["operator"], "in_file": ["admin"], "in_airflow": ["tierer"], "reader": ["reader"]}
+        self.tokens = add_tokens(file, roles)
         self.token_file = folder / "token of the admin"
         self.token_file.write_text(self.tokens["in_file"])
         self.defaults = folder.with_name("conf") / "spark-defaults.conf"
@@ -85,7 +75,7 @@ class Planted:
         }
         self.server = ServerProcess(
             folder / "server",
-            FLUSS_TIERING_TOKENS_FILE=str(file.path),
+            FLUSS_TIERING_TOKENS_FILE=str(file),
             FLUSS_TIERING_LAKE_CATALOG=json.dumps(catalog),
             FLUSS_TIERING_STORE_URL=store,
             FLUSS_TIERING_AUDIT_LOG=str(folder / "audit.jsonl"),
@@ -93,10 +83,10 @@ class Planted:
         ).start()
 
     @property
-    def secrets(self) -> list[str]:
+    def secrets(self) -> Secrets:
         """What nobody may find: of tokens the part that is no id."""
         tokens = [text.split("_", 2)[2] for text in (*self.tokens.values(), WRONG)]
-        return [*tokens, IN_LAKE, IN_STORE]
+        return Secrets([*tokens, IN_LAKE, IN_STORE])
 
     def client(self, name: str = "in_file", token: str | None = None) -> TieringClient:
         if name == "in_file" and token is None:
@@ -111,18 +101,11 @@ class Planted:
         in_the_way.write_text("no folder")
         return good, bad
 
-    def require_none(self, where: str, *texts: object) -> None:
-        """Fail if a text has one of the secrets."""
-        for text in texts:
-            found = [each for each in self.secrets if each in (text if isinstance(text, str) else repr(text))]
-            assert not found, f"{found} in {where}"
-
     def require_none_in_files(self) -> None:
-        """Fail if a file has one of the secrets, except the files in which the secrets were planted."""
-        files = [each for each in self.folder.rglob("*") if each.is_file() and each != self.token_file]
-        assert {"server.log", "audit.jsonl", "tokens.json"} <= {each.name for each in files}
-        for file in files:
-            self.require_none(str(file), file.read_bytes().decode("latin-1"))
+        """Fail if a file has one of the secrets, except the file in which one was planted."""
+        assert {"server.log", "audit.jsonl", "tokens.json"} <= self.secrets.require_none_in_files(
+            self.folder, but=self.token_file
+        )
 
     def require_none_in_database(self) -> None:
         """Fail if a row of the server's database has one of the secrets."""
@@ -132,19 +115,7 @@ class Planted:
             assert "tiering_rounds" in names, names
             for name in names:
                 rows = connection.execute(sa.text(f'SELECT * FROM "{name}"')).all()
-                self.require_none(f"the database's table {name}", repr(rows))
-
-    def require_none_in_processes(self, processes: Iterable[psutil.Process]) -> list[str]:
-        """Fail if a command line or an environment has one of the secrets, and return the names of the processes."""
-        names = []
-        for each in processes:
-            # A worker may end while it is looked at.
-            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-                line = " ".join(each.cmdline())
-                self.require_none(f"the command line {line}", line)
-                self.require_none(f"the environment of {line}", str(each.environ()))
-                names.append(f"{each.name()} {line}")
-        return names
+                self.secrets.require_none(f"the database's table {name}", repr(rows))
 
 
 @pytest.fixture
@@ -157,22 +128,6 @@ def planted(tmp_path: Path, postgres_url: str, spark_jars: str) -> Iterator[Plan
         yield running
     finally:
         running.server.kill()
-
-
-def spark_conf(planted: Planted, ui_port: int) -> dict[str, str]:
-    return {
-        "spark.ui.enabled": "true",
-        "spark.ui.port": str(ui_port),
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": f"file:{planted.events}",
-        # Otherwise nothing is found in it.
-        "spark.eventLog.compress": "false",
-    }
-
-
-def read_page(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
-        return str(answer.read().decode())
 
 
 def refusals(planted: Planted) -> list[str]:
@@ -193,8 +148,8 @@ def refusals(planted: Planted) -> list[str]:
 @pytest.mark.long
 def test_drivers_that_fail_and_are_killed_leave_no_secret(planted: Planted) -> None:
     (ui_port,) = free_ports(1)
-    conf = " ".join(f"--conf {key}={value}" for key, value in spark_conf(planted, ui_port).items())
-    messages = planted.folder / "driver.log"
+    conf = " ".join(f"--conf {key}={value}" for key, value in traced_spark(planted.events, ui_port).items())
+    messages, secrets = planted.folder / "driver.log", planted.secrets
     with planted.client() as client, messages.open("wb") as told:
         good, bad = planted.tables(client)
         driver = subprocess.Popen(
@@ -218,11 +173,11 @@ def test_drivers_that_fail_and_are_killed_leave_no_secret(planted: Planted) -> N
 
             wait_until(seen, describe=messages.read_text)
             started = psutil.Process(driver.pid).children(recursive=True)
-            names = planted.require_none_in_processes(started)
+            names = secrets.require_none_in_processes(started)
             assert any(each.startswith("java") for each in names)
             assert any("worker_daemon" in each or "pyspark.daemon" in each for each in names)
             for page in PAGES:
-                planted.require_none(f"Spark's page {page}", read_page(f"http://127.0.0.1:{ui_port}/{page}"))
+                secrets.require_none_on_page(ui_port, page)
         finally:
             driver.send_signal(signal.SIGKILL)
             driver.wait(WAIT_S)
@@ -240,18 +195,18 @@ def test_drivers_that_fail_and_are_killed_leave_no_secret(planted: Planted) -> N
             check=False,
         )
         assert verified.returncode == 0, verified.stderr
-        planted.require_none("what verify prints", verified.stdout, verified.stderr)
-        planted.require_none("a refusal", *refusals(planted))
-        planted.require_none("a status", client.list_tiering_statuses(bad.path), client.list_tiering_rounds(bad.path))
+        secrets.require_none("what verify prints", verified.stdout, verified.stderr)
+        secrets.require_none("a refusal", *refusals(planted))
+        secrets.require_none("a status", client.list_tiering_statuses(bad.path), client.list_tiering_rounds(bad.path))
         assert planted.server.process is not None
-        planted.require_none_in_processes(psutil.Process(planted.server.process.pid).children(recursive=True))
-        planted.require_none("the server's command line", psutil.Process(planted.server.process.pid).cmdline())
+        secrets.require_none_in_processes(psutil.Process(planted.server.process.pid).children(recursive=True))
+        secrets.require_none("the server's command line", psutil.Process(planted.server.process.pid).cmdline())
         with_token = urllib.request.Request(
             f"http://127.0.0.1:{planted.server.metrics_port}/metrics",
             headers={"Authorization": f"Bearer {planted.tokens['reader']}"},
         )
         with urllib.request.urlopen(with_token, timeout=WAIT_S) as answer:
-            planted.require_none("the metrics", answer.read().decode())
+            secrets.require_none("the metrics", answer.read().decode())
     logged = [each.read_text() for each in planted.events.rglob("events_*")]
     for part in ("SparkListenerSQLExecutionStart", ".s3.secret-access-key", ".of_user.credential"):
         assert any(part in each for each in logged), f"there is {part} in an event log"
@@ -288,22 +243,23 @@ def test_tasks_of_airflow_leave_no_secret(planted: Planted, monkeypatch: pytest.
         xcom_push=lambda key, value: pushed.update({key: value}),
     )
     context: Any = {"ti": ti, "run_id": ti.run_id}
+    secrets = planted.secrets
     before = {each.pid for each in psutil.Process().children(recursive=True)}
     with planted.client() as client, ThreadPoolExecutor(1) as pool:
         good, bad = planted.tables(client)
         tables = [str(good.path), str(bad.path)]
         lease = FlussAcquireKvSnapshotLeaseOperator(task_id="acquire", tables=tables).execute(context)
-        task = FlussTieringSparkOperator(task_id="submit", lease=lease, conf=spark_conf(planted, ui_port))
+        task = FlussTieringSparkOperator(task_id="submit", lease=lease, conf=traced_spark(planted.events, ui_port))
         running = pool.submit(task.execute, context)
         names: set[str] = set()
         pages: set[str] = set()
 
         def ended() -> bool:
             new = [each for each in psutil.Process().children(recursive=True) if each.pid not in before]
-            names.update(planted.require_none_in_processes(new))
+            names.update(secrets.require_none_in_processes(new))
             for page in PAGES:
                 with contextlib.suppress(OSError):
-                    planted.require_none(f"Spark's page {page}", read_page(f"http://127.0.0.1:{ui_port}/{page}"))
+                    secrets.require_none_on_page(ui_port, page)
                     pages.add(page)
             return running.done()
 
@@ -313,9 +269,9 @@ def test_tasks_of_airflow_leave_no_secret(planted: Planted, monkeypatch: pytest.
         assert str(bad.path) in str(error)
         assert client.list_tiering_statuses(good.path)[0].last_tiered_time
         assert any(each.startswith("java") for each in names)
-        planted.require_none("XCom", pushed, lease)
-        planted.require_none("rendered fields", {name: getattr(task, name, None) for name in task.template_fields})
-        planted.require_none("the error of the task", str(error), repr(error), repr(error.__cause__))
+        secrets.require_none("XCom", pushed, lease)
+        secrets.require_none("rendered fields", {name: getattr(task, name, None) for name in task.template_fields})
+        secrets.require_none("the error of the task", str(error), repr(error), repr(error.__cause__))
     assert any(planted.events.iterdir()), "Spark wrote an event log"
     planted.require_none_in_files()
     planted.require_none_in_database()

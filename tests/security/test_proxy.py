@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from engine_support import ServerThread, new_table
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
-from fluss_tiering.server.edge.callers.roles import Grant
-from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
+from token_support import add_tokens
 from waiting import wait_until
 
 CONF = Path(__file__).parents[2] / "docs" / "deploy" / "nginx.conf"
@@ -62,13 +60,12 @@ def proxy(folder: Path, server: ServerThread, authority: Authority, **changes: s
 
 
 def test_calls_pass_through_nginx_and_floods_do_not(tmp_path: Path) -> None:
-    file, authority = TokenFile(tmp_path / "tokens.json"), Authority(tmp_path / "authority")
-    token, secret = StaticToken.create("anna", [Grant.parse("admin")], datetime.now(UTC), None)
-    file.add(token)
+    file, authority = tmp_path / "tokens.json", Authority(tmp_path / "authority")
+    secret = add_tokens(file, {"anna": ["admin"]})["anna"]
     ca = authority.cert.read_bytes()
     security = ClientSecurity(token=secret, tls=True, ca=ca)
     few = {"rate=300r/s": "rate=1r/s", "burst=600": "burst=5"}
-    with ServerThread(tmp_path / "data", tokens_file=file.path) as server:
+    with ServerThread(tmp_path / "data", tokens_file=file) as server:
         with proxy(tmp_path, server, authority) as target, TieringClient(target, security=security) as client:
             table = new_table(client, range(1000))
             assert next(iter(client.watch_tiering_statuses([table.path]))).statuses[0].path == table.path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -13,8 +12,7 @@ from callers import METHODS, REFUSED, call
 from cases import cases
 from engine_support import ServerThread
 from fluss_tiering.api.v1 import access_pb2
-from fluss_tiering.server.edge.callers.roles import Grant
-from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
+from token_support import add_tokens
 
 # Written by hand, and not derived from the code under test.
 MAY = {
@@ -28,12 +26,8 @@ MAY = {
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    file = TokenFile(tmp_path_factory.mktemp("tokens") / "tokens.json")
-    texts = {}
-    for role in MAY:
-        token, texts[role] = StaticToken.create(role, [Grant.parse(role)], datetime.now(UTC), None)
-        file.add(token)
-    return file.path, texts
+    file = tmp_path_factory.mktemp("tokens") / "tokens.json"
+    return file, add_tokens(file, {role: [role] for role in MAY})
 
 
 @pytest.fixture(scope="module")

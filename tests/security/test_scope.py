@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -24,9 +23,9 @@ from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 from fluss_tiering.server.edge.callers.identity import Identity, scope_of
 from fluss_tiering.server.edge.callers.roles import Grant, Role
-from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from fluss_tiering.server.edge.methods import Kind, names_in
 from fluss_tiering.wire.tables import path_to_pb
+from token_support import add_tokens
 
 OUTSIDE = TablePath("hr", "salaries")
 INSIDE = TablePath("shop", "orders")
@@ -127,19 +126,15 @@ def clock() -> VirtualClock:
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    file, texts = TokenFile(tmp_path_factory.mktemp("tokens") / "tokens.json"), {}
-    for name, roles in {
+    file = tmp_path_factory.mktemp("tokens") / "tokens.json"
+    roles = {
         "all": ["admin"],
         "shop": ["admin=shop.*"],
         "mixed": ["tierer=shop.*", "reader=*.*"],
         "reading": ["admin=shop.*", "reader"],
         "none": ["admin=nothing.here"],
-    }.items():
-        token, texts[name] = StaticToken.create(
-            name, [Grant.parse(*each.split("=")) for each in roles], datetime.now(UTC), None
-        )
-        file.add(token)
-    return file.path, texts
+    }
+    return file, add_tokens(file, roles)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -14,19 +13,16 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import Claim
-from fluss_tiering.server.edge.callers.roles import Grant
-from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from fluss_tiering.server.edge.methods import names_in
+from token_support import add_tokens
 
 OUTSIDE = TablePath("scope_hr", "salaries")
 
 
 def test_a_call_about_a_table_of_others_is_refused(fluss_cluster: FlussCluster, tmp_path: Path) -> None:
-    file, texts = TokenFile(tmp_path / "tokens.json"), {}
-    for name, role in (("all", "admin"), ("shop", "admin=scope_shop.*")):
-        token, texts[name] = StaticToken.create(name, [Grant.parse(*role.split("="))], datetime.now(UTC), None)
-        file.add(token)
-    settings = {"fluss": fluss_cluster.bootstrap, "metrics_enabled": False, "tokens_file": file.path}
+    file = tmp_path / "tokens.json"
+    texts = add_tokens(file, {"all": ["admin"], "shop": ["admin=scope_shop.*"]})
+    settings = {"fluss": fluss_cluster.bootstrap, "metrics_enabled": False, "tokens_file": file}
     with (
         ServerThread(tmp_path / "data", **settings) as server,
         TieringClient(server.target, security=ClientSecurity(token=texts["all"])) as admin,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
@@ -22,9 +21,8 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, KvSnapshotLease, TieringRound
-from fluss_tiering.server.edge.callers.roles import Grant
-from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from fluss_tiering.server.services import kv_snapshot_leases
+from token_support import add_tokens
 
 pytestmark = pytest.mark.slow
 
@@ -44,12 +42,9 @@ def shown(path: TablePath, patterns: Sequence[str]) -> bool:
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    file, texts = TokenFile(tmp_path_factory.mktemp("tokens") / "tokens.json"), {}
-    for name, patterns in {"all": ["*"], **{",".join(each): each for each in GRANTS}}.items():
-        roles = [Grant.parse("admin" if name == "all" else "reader", pattern) for pattern in patterns]
-        token, texts[name] = StaticToken.create(name, roles, datetime.now(UTC), None)
-        file.add(token)
-    return file.path, texts
+    file = tmp_path_factory.mktemp("tokens") / "tokens.json"
+    readers = {",".join(each): [f"reader={pattern}" for pattern in each] for each in GRANTS}
+    return file, add_tokens(file, {"all": ["admin"], **readers})
 
 
 @pytest.fixture(scope="module")

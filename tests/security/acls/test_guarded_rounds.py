@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 import pytest
 from fluss_tables import append, rows, upsert
 from guarded_cluster import TIERING, GuardedCluster, acls_of
+from traces import PAGES, Secrets, traced_spark
 
 from call_rights import Use, needed_for
 from engine_support import ServerProcess, descriptor
@@ -30,39 +28,12 @@ from waiting import WAIT_S, wait_until
 
 COMMAND = str(Path(sys.executable).with_name("fluss-tiering"))
 USER = {USERNAME_VARIABLE: TIERING.username, PASSWORD_VARIABLE: TIERING.password}
+PASSWORD = Secrets([TIERING.password])
 DATABASE = "acl_rounds"
 READABLE = {TablePath(DATABASE, "keyed"): True, TablePath(DATABASE, "logged"): False}
 """Tables with the right to READ -> whether they have a primary key."""
 UNREADABLE = {TablePath(DATABASE, "no_keyed"): True, TablePath(DATABASE, "no_logged"): False}
-PAGES = ("", "jobs/", "stages/", "environment/", "executors/", "SQL/", "api/v1/applications")
-
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.long, pytest.mark.spark]
-
-
-def without_password(where: str, *texts: object) -> None:
-    for text in texts:
-        assert TIERING.password not in (text if isinstance(text, str) else repr(text)), where
-
-
-def without_password_in_processes(processes: Iterable[psutil.Process]) -> list[str]:
-    """Fail if a command line or an environment has the password, and return the command lines."""
-    lines = []
-    for each in processes:
-        # A worker may end while it is looked at.
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-            line = " ".join(each.cmdline())
-            without_password(f"the command line {line}", line)
-            without_password(f"the environment of {line}", str(each.environ()))
-            lines.append(line)
-    return lines
-
-
-def without_password_in_files(folder: Path) -> None:
-    files = [each for each in folder.rglob("*") if each.is_file()]
-    assert {"server.log", "driver.log"} <= {each.name for each in files}
-    assert any(each.suffix == ".db" for each in files), "the server's database"
-    for file in files:
-        without_password(str(file), file.read_bytes().decode("latin-1"))
 
 
 def make_tables(guarded: GuardedCluster) -> None:
@@ -88,12 +59,7 @@ def test_rounds_of_a_user_with_the_rights_to_tier(guarded: GuardedCluster, tmp_p
     events, messages = tmp_path / "events", tmp_path / "driver.log"
     events.mkdir()
     (ui_port,) = free_ports(1)
-    conf = {
-        "spark.ui.enabled": "true",
-        "spark.ui.port": str(ui_port),
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": f"file:{events}",
-    }
+    conf = traced_spark(events, ui_port)
     options = " ".join(f"--conf {key}={value}" for key, value in conf.items())
     server = ServerProcess(
         tmp_path / "server",
@@ -119,12 +85,11 @@ def test_rounds_of_a_user_with_the_rights_to_tier(guarded: GuardedCluster, tmp_p
 
                 wait_until(seen, 2 * WAIT_S, every=0.5, describe=messages.read_text)
                 started = psutil.Process(driver.pid).children(recursive=True)
-                lines = without_password_in_processes(started)
+                lines = PASSWORD.require_none_in_processes(started)
                 assert any("java" in line for line in lines)
                 assert any("worker_daemon" in line or "pyspark.daemon" in line for line in lines)
                 for page in PAGES:
-                    with urllib.request.urlopen(f"http://127.0.0.1:{ui_port}/{page}", timeout=WAIT_S) as answer:
-                        without_password(f"Spark's page {page}", answer.read().decode())
+                    PASSWORD.require_none_on_page(ui_port, page)
             finally:
                 driver.send_signal(signal.SIGTERM)
                 driver.wait(WAIT_S)
@@ -133,15 +98,16 @@ def test_rounds_of_a_user_with_the_rights_to_tier(guarded: GuardedCluster, tmp_p
                 missing = MissingAcl("READ", "TABLE", str(path), f"User:{TIERING.username}")
                 failed = status(client, path)
                 assert missing.text() in failed.last_error, failed.last_error
-                without_password("a status", failed, client.list_tiering_rounds(path))
+                PASSWORD.require_none("a status", failed, client.list_tiering_rounds(path))
                 with pytest.raises(FlussTieringError) as refused:
                     client.drop_table(path)
-                without_password("an error", str(refused.value), repr(refused.value))
+                PASSWORD.require_none("an error", str(refused.value), repr(refused.value))
         assert server.process is not None
         process = psutil.Process(server.process.pid)
-        without_password("the server's command line", process.cmdline())
-        without_password_in_processes(process.children(recursive=True))
+        PASSWORD.require_none("the server's command line", process.cmdline())
+        PASSWORD.require_none_in_processes(process.children(recursive=True))
     finally:
         server.kill()
     assert any(events.iterdir()), "Spark wrote an event log"
-    without_password_in_files(tmp_path)
+    names = PASSWORD.require_none_in_files(tmp_path)
+    assert {"server.log", "driver.log", "server.db"} <= names
