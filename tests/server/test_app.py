@@ -161,12 +161,6 @@ def test_the_code_travels_in_the_trailing_metadata(server: ServerProcess) -> Non
     assert dict(failed.value.trailing_metadata())[ERROR_CODE_METADATA_KEY] == "INVALID_TABLE"
 
 
-def test_a_long_message_in_any_language_arrives(client: TieringClient) -> None:  # S11
-    with pytest.raises(FlussTieringError) as failed:
-        client.acquire_lease("😀" * 600, 1000, {}, allow_empty=True)
-    assert "😀" * 80 in failed.value.message
-
-
 def test_a_table_that_cannot_be_registered_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise FlussTieringError(ErrorCode.STORAGE, "the disk is full")

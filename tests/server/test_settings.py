@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from cases import cases
 from engine_support import table_info
@@ -115,21 +116,11 @@ def test_wrong_settings_are_named(monkeypatch: pytest.MonkeyPatch, name: str, va
 @cases("name", [name for name, field in setting_fields().items() if field.annotation is int])
 @cases("value", ["99999999999", str(2**70), "-1", "1e3"])
 def test_numbers_that_no_part_of_the_server_can_take_are_refused(name: str, value: str) -> None:
-    with pytest.raises(FlussTieringError) as refused:
+    with refused(ErrorCode.INVALID_REQUEST, f"{name.replace('_', '-')}: "):
         load_settings(**{name: value})
-    assert refused.value.code is ErrorCode.INVALID_REQUEST
-    assert f"{name.replace('_', '-')}: " in refused.value.message
 
 
-@pytest.mark.parametrize("secret", ["hunter2", ["hunter2"]])
-def test_secrets_in_wrong_settings_are_masked(monkeypatch: pytest.MonkeyPatch, secret: object) -> None:  # S11
-    monkeypatch.setenv("FLUSS_TIERING_LAKE_CATALOG", json.dumps({"s3.secret-access-key": secret}))
-    with pytest.raises(FlussTieringError) as refused:
-        load_settings()
-    assert "hunter2" not in refused.value.message
-
-
-@pytest.mark.parametrize("text", ['{"any": "hunter2"}', "hunter2", '["hunter2"]', '{"type": ["hunter2"]}'])
+@cases("text", ['{"s3.secret-access-key": "hunter2"}', "hunter2", '["hunter2"]', '{"type": ["hunter2"]}'])
 def test_what_is_given_for_the_lake_catalog_is_not_shown(monkeypatch: pytest.MonkeyPatch, text: str) -> None:  # S11
     with pytest.raises(FlussTieringError) as refused:
         load_settings(lake_catalog=text)
@@ -178,11 +169,8 @@ def test_lake_options_of_a_table() -> None:  # S2
 
 @pytest.mark.parametrize(("option", "value"), [("enabled", "yes"), ("freshness", "3"), ("freshness", "fast")])
 def test_wrong_lake_options_name_the_option(option: str, value: str) -> None:
-    with pytest.raises(FlussTieringError) as refused:
+    with refused(ErrorCode.INVALID_TABLE, f"table.datalake.{option}", value):
         LakeOptions.of({f"table.datalake.{option}": value})
-    assert refused.value.code is ErrorCode.INVALID_TABLE
-    assert f"table.datalake.{option}" in refused.value.message
-    assert value in refused.value.message
 
 
 def test_files_set_what_the_environment_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,26 +86,6 @@ def test_no_round_fails_because_the_server_was_suspended(tmp_path: Path) -> None
         server.kill()
 
 
-@pytest.mark.system
-@pytest.mark.long
-def test_no_lease_ends_because_the_server_was_suspended(tmp_path: Path) -> None:  # D3
-    server = ServerProcess(tmp_path).start()
-    try:
-        with TieringClient(server.target) as client:
-            table = new_table(client, [1])
-            lease_latest_snapshots(client, "X", [table.path], 3_000)
-            assert server.process is not None
-            server.process.send_signal(signal.SIGSTOP)
-            time.sleep(5)
-            # The renewal is there already when the server goes on.
-            going_on = threading.Timer(0.5, server.process.send_signal, [signal.SIGCONT])
-            going_on.start()
-            renewed = client.renew_leases({"X": HOUR})["X"]
-            assert isinstance(renewed, int), renewed
-    finally:
-        server.kill()
-
-
 @pytest.mark.slow
 def test_no_round_fails_because_the_clock_is_set(tmp_path: Path) -> None:  # D3
     ahead_ns = 0

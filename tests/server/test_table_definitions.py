@@ -5,34 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from engine_support import HOUR, ServerThread, descriptor, new_path, new_table
+from engine_support import HOUR, OpenServer, descriptor, new_path, new_table
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.server import app
-from fluss_tiering.server.components import ServerComponents, open_components
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from waiting import wait_until
 
 
-class OpenServer(ServerThread):
+class FillableServer(OpenServer):
     """A server whose disk can be full for its database."""
-
-    components: ServerComponents
-
-    def __enter__(self) -> Self:
-        async def open_and_keep(*arguments: Any, **options: Any) -> ServerComponents:
-            self.components = await open_components(*arguments, **options)
-            return self.components
-
-        with mock.patch.object(app, "open_components", open_and_keep):
-            super().__enter__()
-        return self
 
     @property
     def store(self) -> Any:
@@ -55,13 +42,13 @@ class OpenServer(ServerThread):
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[OpenServer]:
-    with OpenServer(tmp_path / "data") as running:
+def server(tmp_path: Path) -> Iterator[FillableServer]:
+    with FillableServer(tmp_path / "data") as running:
         yield running
 
 
 @pytest.fixture
-def client(server: OpenServer) -> Iterator[TieringClient]:
+def client(server: FillableServer) -> Iterator[TieringClient]:
     with TieringClient(server.target) as connected:
         yield connected
 
@@ -72,7 +59,7 @@ def code_of(call: Any) -> ErrorCode:
     return refused.value.code
 
 
-def drop_half(server: OpenServer, client: TieringClient) -> TablePath:
+def drop_half(server: FillableServer, client: TieringClient) -> TablePath:
     """Drops a table while the database's disk is full."""
     table = new_table(client, [1, 2], freshness="0s")
     lease_latest_snapshots(client, "lease", [table.path], HOUR)
@@ -86,14 +73,14 @@ def drop_half(server: OpenServer, client: TieringClient) -> TablePath:
     return table.path
 
 
-def check_forgotten(server: OpenServer, client: TieringClient) -> None:
+def check_forgotten(server: FillableServer, client: TieringClient) -> None:
     assert client.list_leases() == []
     assert client.list_tiering_statuses() == []
     assert server.store.statuses() == []
 
 
 @pytest.mark.parametrize("by_client", [True, False])
-def test_a_drop_that_was_half_done_is_finished(server: OpenServer, client: TieringClient, by_client: bool) -> None:
+def test_a_drop_that_was_half_done_is_finished(server: FillableServer, client: TieringClient, by_client: bool) -> None:
     # D11
     path = drop_half(server, client)
     if by_client:
@@ -105,15 +92,15 @@ def test_a_drop_that_was_half_done_is_finished(server: OpenServer, client: Tieri
 
 
 def test_a_drop_that_was_half_done_is_finished_by_a_restart(tmp_path: Path) -> None:  # D11
-    with OpenServer(tmp_path / "data") as server, TieringClient(server.target) as client:
+    with FillableServer(tmp_path / "data") as server, TieringClient(server.target) as client:
         drop_half(server, client)
         assert server.store.statuses()
-    with OpenServer(tmp_path / "data") as server, TieringClient(server.target) as client:
+    with FillableServer(tmp_path / "data") as server, TieringClient(server.target) as client:
         check_forgotten(server, client)
 
 
 def test_a_table_of_the_same_name_may_be_made_before_the_drop_is_recorded(  # D11, D13
-    server: OpenServer, client: TieringClient
+    server: FillableServer, client: TieringClient
 ) -> None:
     table = new_table(client, freshness="0s")
     with server.full_disk():
@@ -127,7 +114,7 @@ def test_a_table_of_the_same_name_may_be_made_before_the_drop_is_recorded(  # D1
 
 @pytest.mark.parametrize("step", ["create", "alter"])
 def test_a_change_that_can_neither_be_recorded_nor_taken_back_is_settled_later(  # D11
-    server: OpenServer, client: TieringClient, step: str
+    server: FillableServer, client: TieringClient, step: str
 ) -> None:
     path = new_path() if step == "create" else new_table(client, freshness="1h").path
     refusal = FlussTieringError(ErrorCode.STORAGE, "the disk does not answer")

@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from engine_support import ServerThread, new_path, new_table
+from engine_support import ServerThread, claimed, new_path, new_table, tier
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStatus
+from fluss_tiering.model.tiering import HeartbeatEntry, TieringStatus
 from metrics_support import scrape
 from waiting import wait_until
 
@@ -38,19 +38,6 @@ def put(client: TieringClient, table: TableInfo, day: str, count: int) -> None:
     rows = pa.table({"day": [day] * count, "id": pa.array(range(count), pa.int32())})
     kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
     assert sum(client.write_rows(table.path, kind, [rows])) == count
-
-
-def claim(client: TieringClient, table: TableInfo) -> Claim:
-    (held,) = client.claim_tables([table.path], "lease", None, "driver")
-    assert isinstance(held, Claim)
-    return held
-
-
-def commit(client: TieringClient, table: TableInfo, held: Claim) -> None:
-    ends = {each.bucket: each.log_end_offset for each in client.list_buckets([table.path])[table.path]}
-    path = client.prepare_lake_snapshot(table, held.tiering_epoch, ends)
-    client.commit_lake_snapshot(table, held.tiering_epoch, held.tiering_epoch, ends, path, "commit")
-    client.heartbeat(finished=[HeartbeatEntry(held.table_id, held.tiering_epoch)])
 
 
 def status(client: TieringClient, table: TableInfo) -> TieringStatus:
@@ -81,7 +68,7 @@ def test_a_drop_of_what_is_not_in_the_lake_is_refused_and_counted(tmp_path: Path
         assert told.startswith(f"partition mon of {table.path} has 3 log records that are not in the lake: expected")
         assert f"`fluss-tiering tier {table.path}`" in told
         assert "--drop-untiered" in told
-        commit(client, table, claim(client, table))
+        tier(client, table)
         assert client.drop_partition(table.path, ["mon"]) == 0, "all of it is in the lake"
         assert status(client, table).dropped_untiered_records == 0
 
@@ -115,7 +102,7 @@ def test_records_that_came_after_tiering_was_switched_off_count_too(tmp_path: Pa
     with serving(tmp_path) as (_, client):
         table = days(client)
         put(client, table, "mon", 3)
-        commit(client, table, claim(client, table))
+        tier(client, table)
         client.alter_table(table.path, {"table.datalake.enabled": "false"})
         put(client, table, "mon", 2)
         assert refused(client, table, "mon").startswith(f"partition mon of {table.path} has 2 log records")
@@ -141,7 +128,7 @@ def test_what_a_running_round_takes_is_not_lost(tmp_path: Path) -> None:  # E6
     with serving(tmp_path) as (running, client):
         table = days(client)
         put(client, table, "mon", 3)
-        held = claim(client, table)
+        held = claimed(client, table)
         ends = {each.bucket: each.log_end_offset for each in client.list_buckets([table.path])[table.path]}
         put(client, table, "mon", 2)
         assert client.drop_partition(table.path, ["mon"], drop_untiered=True) == 5

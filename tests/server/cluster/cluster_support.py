@@ -5,19 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
-from unittest import mock
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from engine_support import SCHEMA, ServerThread, descriptor
+from engine_support import SCHEMA, OpenServer, claimed, descriptor
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStatus
-from fluss_tiering.server import app
 from fluss_tiering.server.backends.cluster.backend import ActiveClusterBackend
-from fluss_tiering.server.components import ServerComponents, open_components
 from fluss_tiering.storage.fluss.rpc.calls.kv import kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from waiting import wait_until
@@ -64,9 +61,7 @@ def wait_for(client: TieringClient, table: TableInfo, state: TieringState) -> Ti
 
 
 def claim(client: TieringClient, table: TableInfo, lease_id: str = "lease") -> Claim:
-    (answer,) = client.claim_tables([table.path], lease_id, None, "driver")
-    assert isinstance(answer, Claim), answer
-    return answer
+    return claimed(client, table, lease_id)
 
 
 def log_ends(client: TieringClient, table: TableInfo) -> dict[TableBucket, int]:
@@ -93,20 +88,11 @@ def fail(client: TieringClient, held: Claim, error: str = "no such catalog") -> 
     client.heartbeat(failed=[HeartbeatEntry(held.table_id, held.tiering_epoch, error_message=error)])
 
 
-class ClusterServer(ServerThread):
+class ClusterServer(OpenServer):
     """A server of a cluster whose components can be looked at."""
 
     def __init__(self, data_dir: Path, bootstrap: str, **settings: Any) -> None:
         super().__init__(data_dir, **{"fluss": bootstrap, "metrics_enabled": False, **settings})
-        self.components: ServerComponents
-
-    def __enter__(self) -> Self:
-        async def open_and_keep(*arguments: Any, **options: Any) -> ServerComponents:
-            self.components = await open_components(*arguments, **options)
-            return self.components
-
-        with mock.patch.object(app, "open_components", open_and_keep):
-            return super().__enter__()
 
     @property
     def backend(self) -> ActiveClusterBackend:

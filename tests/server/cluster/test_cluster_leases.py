@@ -13,12 +13,10 @@ from cluster_support import ClusterServer, exists, lake_table, next_snapshot, pu
 from engine_support import HOUR
 from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import KvSnapshot, TableInfo
 from fluss_tiering.model.tiering import LeaseDrop
-from fluss_tiering.server.backends.cluster import leases
 from fluss_tiering.server.backends.cluster.leases import cluster_lease_id
-from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.kv import drop_lease, release_lease
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from waiting import wait_until
@@ -146,60 +144,3 @@ def test_an_expired_lease_is_not_gone_on_with(client: TieringClient, table: Tabl
     wait_until(lambda: "expired" in str(client.renew_leases({"again": HOUR})["again"]))
     client.acquire_lease("again", HOUR, {}, allow_empty=True)
     assert client.list_leases("again") == []
-
-
-def test_a_cluster_without_leases(
-    server: ClusterServer, client: TieringClient, table: TableInfo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leased = snapshot_behind(client, table, 3)
-    serves = ServedApis.serves
-    monkeypatch.setattr(
-        ServedApis, "serves", lambda self, api: api is not ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE and serves(self, api)
-    )
-    with pytest.raises(FlussTieringError) as refusal:
-        client.acquire_lease("old", HOUR, {leased.bucket: leased.snapshot_id})
-    # From which a driver takes that it goes on without.  # L15
-    assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
-    assert client.list_leases("old") == []
-    assert not [each for each in server.backend.leases._pinned.values() if each.lease_id == "old"]
-
-
-@pytest.mark.long
-@pytest.mark.system
-def test_nothing_is_half_done_while_the_coordinator_is_away(
-    fluss_cluster: FlussCluster,
-    server: ClusterServer,
-    client: TieringClient,
-    table: TableInfo,
-    fluss: FlussClient,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    leased = snapshot_behind(client, table, 3)
-    pins = {leased.bucket: leased.snapshot_id}
-    token = client.acquire_lease("away", HOUR, pins).attempt_token
-    (before,) = client.list_leases("away")
-    monkeypatch.setattr(leases, "_WITHIN_S", 0.5)
-    # Past the client, which would try again for longer.
-    service = server.backend.leases
-    fluss_cluster.coordinator.stop()
-    try:
-        for call in (
-            service.acquire("away", HOUR, pins, allow_empty=False),
-            service.acquire("another", HOUR, pins, allow_empty=False),
-            service.release("away", [leased.bucket], token),
-            service.drop("away", None),
-        ):
-            with pytest.raises(FlussTieringError) as refusal:
-                server.run(call)
-            assert refusal.value.code in _AWAY
-        assert client.renew_leases({"away": HOUR})["away"].code in _AWAY
-        assert client.list_leases("away") == [before]  # L10, L21
-        assert client.list_leases("another") == []
-    finally:
-        fluss_cluster.coordinator.start()
-        fluss_cluster.wait_until_ready()
-    monkeypatch.undo()
-    wait_until_gone(fluss, client, table, next_snapshot(client, table))
-    assert exists(fluss, leased)
-    assert client.release_lease("away", [leased.bucket], attempt_token=token)  # L13
-    wait_until_gone(fluss, client, table, leased)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import ServerProcess, ServerThread, new_table, put
+from engine_support import ServerProcess, new_table, put
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
@@ -109,18 +109,3 @@ def test_a_leader_that_alone_is_cut_off_makes_way(pair: Pair) -> None:  # D1
 def write_late(client: TieringClient) -> None:
     with suppress(FlussTieringError):
         client.acquire_lease("late", 3_600_000, {}, allow_empty=True)
-
-
-def test_a_database_that_stands_still_is_noticed(tmp_path: Path, postgres_url: str) -> None:  # D1
-    """PostgreSQL answers nothing, though its machine does: the limits of TCP never end such a wait."""
-    with (
-        TcpProxy(socket_of(postgres_url)) as network,
-        ServerThread(tmp_path / "data", store_url=through(network.port, postgres_url), leader_lease=4000) as running,
-        TieringClient(running.target, timeout=5) as client,
-    ):
-        table = new_table(client, [1])
-        network.cut()
-        wait_until(lambda: not is_active(client))
-        network.mend()
-        wait_until(lambda: is_active(client))
-        assert [each.path for each in client.list_tiering_statuses()] == [table.path]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import sqlalchemy as sa
 from candidates import Candidate, refused, waits_for_a_lock, write
 
-from engine_support import HOUR, ServerThread, new_table
-from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.failover import election
 from fluss_tiering.server.failover import leadership as leadership_module
@@ -22,48 +19,12 @@ from postgres_support import Postgres
 from waiting import wait_until
 
 
-def test_a_server_that_only_renews_its_leadership_notices_it(
-    tmp_path: Path, postgres_url: str, postgres: Postgres
-) -> None:  # D9
-    """The rows are put back as they were. Among the faults PostgreSQL really fails over, which takes longer."""
-    with (
-        ServerThread(tmp_path / "data", store_url=postgres_url, leader_lease=4000) as running,
-        TieringClient(running.target, timeout=5) as client,
-    ):
-        kept, lost = new_table(client, [1]), new_table(client, [2])
-        lease_latest_snapshots(client, "kept", [kept.path], HOUR)
-        (going_on,) = client.claim_tables([kept.path], "kept", None, "driver")
-        # Nothing is written by itself from here on: no table becomes due for minutes.
-        before = rows_of(postgres, postgres_url)
-        lease_latest_snapshots(client, "lost", [lost.path], HOUR)
-        (forgotten,) = client.claim_tables([lost.path], "lost", None, "driver")
-        assert [each.lease_id for each in client.list_leases()] == ["kept", "lost"]
-        put_back(postgres, postgres_url, before)
-
-        wait_until(lambda: leases_of(client) == ["kept"])
-        errors = client.heartbeat(tiering=[entry_of(going_on), entry_of(forgotten)]).tiering_errors
-        assert set(errors) == {lost.table_id}, "the other round goes on"
-        (renewed,) = client.renew_leases({"lost": HOUR}).values()
-        assert isinstance(renewed, FlussTieringError)
-        assert renewed.code is ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST
-
-
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_commit_whose_answer_is_lost_is_settled(
     candidate: Callable[..., Candidate], postgres: Postgres, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:  # L10
     first, store = leading(candidate)
-    dialect = store._database.engine.dialect
-    commit = type(dialect).do_commit
-
-    def lose_the_answer(connection) -> None:
-        if committed:
-            commit(dialect, connection)
-        postgres.drop_connections(first.url)
-        connection.execute("SELECT 1")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(dialect, "do_commit", lose_the_answer)
+    with answers_lost(monkeypatch, store, lambda: postgres.drop_connections(first.url), committed):
         if committed:
             write(store, 7)
         else:
@@ -81,20 +42,13 @@ def test_a_commit_that_cannot_be_settled_ends_a_server_whose_memory_is_behind(
 ) -> None:  # L10
     first, store = leading(candidate)
     write(store, 6)
-    dialect = store._database.engine.dialect
-    commit = type(dialect).do_commit
 
-    def lose_the_answer_and_the_network(connection) -> None:
-        commit(dialect, connection)
+    def lose_the_network() -> None:
         first.clock.now += 100  # for so long that the outcome is no longer asked for
         postgres.drop_connections(first.url)
-        connection.execute("SELECT 1")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(dialect, "do_commit", lose_the_answer_and_the_network)
-        with pytest.raises(FlussTieringError) as lost:
-            write(store, 7)
-        assert "not known" in lost.value.message
+    with answers_lost(monkeypatch, store, lose_the_network), pytest.raises(FlussTieringError, match="not known"):
+        write(store, 7)
     first.clock.now -= 100
     notices = first.leadership.renew if noticed_by == "a renewal" else lambda: write(store, 8)
     assert "loads its state anew" in refused(notices).message
@@ -118,8 +72,6 @@ def test_the_outcome_of_a_commit_is_asked_for_until_the_database_answers(  # L10
     monkeypatch.setattr(leadership_module, "_SETTLE_PAUSE_S", 0.01)
     first, store = leading(candidate)
     write(store, 6)
-    dialect = store._database.engine.dialect
-    commit = type(dialect).do_commit
     asked = 0
 
     def refuse(connection: sa.Connection) -> int:
@@ -129,15 +81,9 @@ def test_the_outcome_of_a_commit_is_asked_for_until_the_database_answers(  # L10
             postgres.drop_connections(first.url)
         return last_token(connection)
 
-    def lose_the_answer(connection) -> None:
-        commit(dialect, connection)
-        postgres.drop_connections(first.url)
-        connection.execute("SELECT 1")
-
     last_token = election.last_token
-    with monkeypatch.context() as patched:
-        patched.setattr(dialect, "do_commit", lose_the_answer)
-        patched.setattr(election, "last_token", refuse)
+    monkeypatch.setattr(election, "last_token", refuse)
+    with answers_lost(monkeypatch, store, lambda: postgres.drop_connections(first.url)):
         if tries == 2:
             write(store, 7)
         else:
@@ -182,19 +128,14 @@ def test_a_database_that_lost_transactions_is_noticed(
         postgres.execute(f"UPDATE server_transaction SET token = {before}", first.url)
         assert "loads its state anew" in refused(lambda: write(store, 8)).message
     else:
-        dialect = store._database.engine.dialect
 
-        def lose(connection) -> None:
-            type(dialect).do_rollback(dialect, connection)
+        def lose() -> None:
             if lost == "both":
                 postgres.execute(f"UPDATE server_transaction SET token = {before}", first.url)
             postgres.drop_connections(first.url)
-            connection.execute("SELECT 1")
 
-        with monkeypatch.context() as patched:
-            patched.setattr(dialect, "do_commit", lose)
-            with pytest.raises(FlussTieringError) as error:
-                write(store, 8)
+        with answers_lost(monkeypatch, store, lose, committed=False), pytest.raises(FlussTieringError) as error:
+            write(store, 8)
         expected = ErrorCode.NOT_LEADER_OR_FOLLOWER if lost == "both" else ErrorCode.UNAVAILABLE
         assert error.value.code is expected
     if lost == "the unanswered one":
@@ -279,41 +220,26 @@ def test_a_renewal_beside_a_transaction_takes_nothing_for_lost(
     store.close()
 
 
+@contextmanager
+def answers_lost(
+    monkeypatch: pytest.MonkeyPatch, store: SqlTieringStore, cut: Callable[[], object], committed: bool = True
+) -> Iterator[None]:
+    """Cut the connection of each transaction within its commit, after it was committed or rolled back."""
+    dialect = store._database.engine.dialect
+
+    def lose_the_answer(connection) -> None:
+        end = type(dialect).do_commit if committed else type(dialect).do_rollback
+        end(dialect, connection)
+        cut()
+        connection.execute("SELECT 1")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dialect, "do_commit", lose_the_answer)
+        yield
+
+
 def leading(candidate: Callable[..., Candidate]) -> tuple[Candidate, SqlTieringStore]:
     """Return a server that leads, and its store."""
     first = candidate("first", lease_s=60)
     assert first.leadership.acquire()
     return first, first.open_store()
-
-
-def rows_of(postgres: Postgres, url: str) -> dict[str, list[tuple[object, ...]]]:
-    """Return the rows of every table of the store except the leader's."""
-    tables = postgres.execute(
-        "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'server_leader'", url
-    )
-    return {name: postgres.execute(f"SELECT * FROM {name}", url) for (name,) in tables}
-
-
-def put_back(postgres: Postgres, url: str, rows: dict[str, list[tuple[object, ...]]]) -> None:
-    """Give tables the rows that they had, in one transaction."""
-    engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("SET LOCAL session_replication_role = replica")  # keys refer to other tables' rows
-        for name, was in rows.items():
-            connection.exec_driver_sql(f"DELETE FROM {name}")
-            for row in was:
-                values = ", ".join(["%s"] * len(row))
-                connection.exec_driver_sql(f"INSERT INTO {name} VALUES ({values})", row)
-
-
-def leases_of(client: TieringClient) -> list[str] | None:
-    """Return the ids of the leases; None while no server answers."""
-    try:
-        return [each.lease_id for each in client.list_leases()]
-    except FlussTieringError:
-        return None
-
-
-def entry_of(claim: Claim | FlussTieringError) -> HeartbeatEntry:
-    assert isinstance(claim, Claim)
-    return HeartbeatEntry(claim.table_id, claim.tiering_epoch, coordinator_epoch=claim.coordinator_epoch)

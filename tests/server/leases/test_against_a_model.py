@@ -9,10 +9,9 @@ import pytest
 from manager_support import Managers
 
 from engine_support import HOUR, MINUTE, VirtualClock
-from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.core.leases.book import PinnedSnapshots
-from fluss_tiering.server.core.leases.checks import LeaseLimits
 
 B0, B1, OTHER = TableBucket(1, 0), TableBucket(1, 1), TableBucket(2, 0, partition_id=5)
 LEASES = ("A", "B", "C", "D")
@@ -133,24 +132,6 @@ def test_what_a_caller_gets_of_a_lease_does_not_change_with_it(managers: Manager
     managers.acquire("X", HOUR, {B1: 2})
     assert present is not None
     assert dict(before.snapshots) == dict(present.snapshots) == {B0: 1}
-
-
-@pytest.mark.parametrize(
-    ("numbers", "named"),
-    [
-        ({"leases": 3}, "3 leases, and kv-snapshot-lease-max allows 2;"),
-        ({"snapshots": 4}, "4 pinned KV snapshots, and kv-snapshot-lease-max-snapshots allows 3;"),
-        ({"lease_ids": 5}, "5 lease ids, and kv-snapshot-lease-max-ids allows 4;"),
-    ],
-)
-def test_a_limit_that_is_passed_is_named_with_its_setting(numbers: dict[str, int], named: str) -> None:
-    limits = LeaseLimits(leases=2, snapshots=3, lease_ids=4)
-    at_the_limit = {"leases": 2, "snapshots": 3, "lease_ids": 4}
-    limits.check("X", **at_the_limit)
-    with pytest.raises(FlussTieringError) as refused:
-        limits.check("X", **{**at_the_limit, **numbers})
-    assert refused.value.code is ErrorCode.LIMIT_EXCEEDED
-    assert refused.value.message.startswith(f"lease X would be more than the server keeps: {named}")
 
 
 # Pins

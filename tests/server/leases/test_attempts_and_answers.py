@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from manager_support import Managers
+from refusals import refused
 from structlog.testing import capture_logs
 
 from engine_support import HOUR, MINUTE, VirtualClock
@@ -110,16 +111,14 @@ def test_a_reserved_attempt_is_given_out_once_and_begins_when_the_cluster_has_pi
 
 def test_what_cannot_be_leased_cannot_be_reserved(managers: Managers) -> None:  # L11, L20
     managers.acquire("X", HOUR, {B0: 5})
-    with pytest.raises(FlussTieringError, match="lease X mixes buckets") as mixed:
+    with refused(ErrorCode.INVALID_REQUEST, "lease X mixes buckets"):
         managers.leases.reserve("X", {PARTITIONED: 5})
-    assert mixed.value.code is ErrorCode.INVALID_REQUEST
     assert managers.leases.reserve("Y", {PARTITIONED: 5})[1] == {PARTITIONED: 5}
     with managers.store._database.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM leased_snapshots WHERE lease_id = 'X'")
     managers.restart()
-    with pytest.raises(FlussTieringError, match="lease X cannot be loaded") as damaged:
+    with refused(ErrorCode.CORRUPT_DATA, "lease X cannot be loaded"):
         managers.leases.reserve("X", {B0: 5})
-    assert damaged.value.code is ErrorCode.CORRUPT_DATA
 
 
 def test_a_lease_is_present_until_it_has_expired_and_for_the_newest_attempt(  # L5, L22
@@ -168,6 +167,7 @@ def test_a_lease_can_be_renewed_up_to_the_millisecond_of_its_end(managers: Manag
     clock.advance(HOUR + 1)
     (expired,) = managers.leases.renew([("X", HOUR)])
     assert isinstance(expired, FlussTieringError)
+    assert expired.code is ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST
     assert expired.message.startswith(f"lease X expired at {iso_time(end + HOUR)}: ")
 
 
@@ -183,6 +183,7 @@ def test_one_lease_that_cannot_be_renewed_keeps_no_other_from_it(managers: Manag
     assert damaged.message.startswith("lease damaged cannot be loaded")
     assert "fluss-tiering leases drop damaged" in damaged.message
     assert isinstance(unknown, FlussTieringError)
+    assert unknown.code is ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST
     assert unknown.message.startswith("lease unknown does not exist: ")
 
 
@@ -219,19 +220,28 @@ def test_a_lease_that_cannot_be_loaded_is_in_the_log_when_the_server_starts(mana
     assert entry["reason"] == managers.leases.collection_stopped_reason
 
 
-def test_snapshots_that_do_not_exist_are_in_the_log(managers: Managers) -> None:  # L7
+def test_snapshots_that_do_not_exist_are_returned_not_pinned_and_in_the_log(managers: Managers) -> None:  # L6, L7
     with capture_logs() as log:
-        managers.leases.acquire("X", HOUR, {B0: 5}, {B1: 4})
+        acquired = managers.leases.acquire("X", HOUR, {B0: 5}, {B1: 4})
+    assert acquired.unavailable_snapshots == {B1: 4}
+    assert set(managers.leases.pins) == {(B0, 5)}
     (warning,) = (entry for entry in log if entry["log_level"] == "warning")
     assert (warning["lease_id"], warning["unavailable"]) == ("X", [f"snapshot 4 of {B1}"])
-    (acquired,) = (entry for entry in log if entry["log_level"] == "info")
-    assert (acquired["lease_id"], acquired["snapshots"]) == ("X", 1)
+    (told,) = (entry for entry in log if entry["log_level"] == "info")
+    assert (told["lease_id"], told["snapshots"]) == ("X", 1)
+    nothing = managers.leases.acquire("Y", HOUR, {}, {B1: 4})
+    assert (nothing.expiration_time, nothing.attempt_token, managers.leases.lease_count) == (0, 2, 1)
 
 
-def test_a_lease_that_ends_by_itself_is_in_the_log(managers: Managers, clock: VirtualClock) -> None:  # L9
+def test_a_lease_ends_strictly_after_its_time_and_is_in_the_log(managers: Managers, clock: VirtualClock) -> None:  # L9
     end = managers.acquire("X", HOUR, {B0: 5}).expiration_time
-    clock.advance(HOUR + 1)
+    clock.advance(HOUR)
+    assert managers.leases.drop_expired() == []
+    clock.advance(1)
     with capture_logs() as log:
-        managers.leases.drop_expired()
+        assert managers.leases.drop_expired() == ["X"]
     told = [(entry["log_level"], entry["lease_id"], entry.get("expiration_time")) for entry in log]
     assert told == [("warning", "X", end), ("info", "X", None)]
+    assert not set(managers.leases.pins)
+    managers.restart()
+    assert managers.leases.lease_count == 0

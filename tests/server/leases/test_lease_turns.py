@@ -141,9 +141,9 @@ def test_a_newer_attempt_keeps_its_pins_while_the_lease_is_dropped(  # D5, L22
 @pytest.mark.parametrize(
     ("limits", "named"),
     [
-        (LeaseLimits(leases=2), "2"),
-        (LeaseLimits(snapshots=4), "kv-snapshot-lease-max-snapshots"),
-        (LeaseLimits(lease_ids=2), "kv-snapshot-lease-max-ids"),
+        (LeaseLimits(leases=2), "3 leases, and kv-snapshot-lease-max allows 2;"),
+        (LeaseLimits(snapshots=4), "5 pinned KV snapshots, and kv-snapshot-lease-max-snapshots allows 4;"),
+        (LeaseLimits(lease_ids=2), "3 lease ids, and kv-snapshot-lease-max-ids allows 2;"),
     ],
 )
 def test_a_server_keeps_no_more_than_its_limits(managers: Managers, limits: LeaseLimits, named: str) -> None:  # D8
@@ -155,8 +155,7 @@ def test_a_server_keeps_no_more_than_its_limits(managers: Managers, limits: Leas
     with pytest.raises(FlussTieringError) as refused:
         leases.acquire("c", HOUR, one, {})
     assert refused.value.code is ErrorCode.LIMIT_EXCEEDED
-    assert refused.value.message.startswith("lease c would be more than the server keeps: ")
-    assert named in refused.value.message
+    assert refused.value.message.startswith(f"lease c would be more than the server keeps: {named}")
     assert leases.leases() == before
     # Who is inside goes on: with its next attempt, and with fewer or as many pins.
     leases.acquire("a", HOUR, one, {})

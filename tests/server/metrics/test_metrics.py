@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import HOUR, MINUTE, ServerThread, VirtualClock, new_path, new_table, put
+from engine_support import HOUR, MINUTE, ServerThread, VirtualClock, claimed, new_path, new_table, put, tier
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import MaintenanceReport
 from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
+from fluss_tiering.model.tiering import HeartbeatEntry, TieringStats
 from metrics_support import Samples, scrape, scraped_text, value
 
 TABLE = "fluss_coordinator_lakeTiering_table_"
@@ -37,25 +37,15 @@ class Exporting:
     def of(self, table: TableInfo, name: str) -> float:
         return value(self.scrape(), name, database=table.path.database, table=table.path.table)
 
-    def claim(self, table: TableInfo, lease_id: str = "X") -> Claim:
-        (claim,) = self.client.claim_tables([table.path], lease_id, None, "driver-1")
-        assert isinstance(claim, Claim)
-        return claim
-
     def fail(self, table: TableInfo) -> None:
-        claim = self.claim(table)
+        claim = claimed(self.client, table)
         self.client.heartbeat(failed=[HeartbeatEntry(claim.table_id, claim.tiering_epoch, "boom")])
 
     def tier(self, table: TableInfo, took_ms: int = 0, **stats: int) -> None:
         """A whole round that tiers all there is."""
-        claim = self.claim(table)
+        claim = claimed(self.client, table)
         self.clock.advance(took_ms)
-        (buckets,) = self.client.list_buckets([table.path]).values()
-        ends = {each.bucket: each.log_end_offset for each in buckets}
-        path = self.client.prepare_lake_snapshot(table, claim.tiering_epoch, ends)
-        self.client.commit_lake_snapshot(table, claim.tiering_epoch, claim.tiering_epoch, ends, path, "commit")
-        entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, stats=TieringStats(**stats))
-        assert not self.client.heartbeat(finished=[entry]).finished_errors
+        tier(self.client, table, claim, TieringStats(**stats))
 
 
 @pytest.fixture
@@ -105,7 +95,7 @@ def test_rounds_are_told(exporting: Exporting) -> None:
     assert exporting.of(table, TABLE + "pendingTime") == 5000
     exporting.tier(table, 7000, rows=1, bytes=100, lake_file_size=900, lake_record_count=9)
     exporting.fail(table)
-    exporting.claim(table, "cancelled")
+    claimed(exporting.client, table, "cancelled")
     exporting.client.cancel_tiering("cancelled", None, "stop")
     samples = exporting.scrape()
     told = {
@@ -128,7 +118,7 @@ def test_tables_are_counted_by_status(exporting: Exporting) -> None:
     client = exporting.client
     new_table(client, tiered=False)
     new_table(client, freshness="0s")
-    exporting.claim(new_table(client))
+    claimed(exporting.client, new_table(client))
     parked = new_table(client)
     for _ in range(10):
         exporting.fail(parked)

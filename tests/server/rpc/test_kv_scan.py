@@ -134,26 +134,6 @@ def close(stub: KvScanStub, scanner_id: bytes) -> None:
     stub.ScanKv(pb.ScanKvRequest(scanner_id=scanner_id, close_scanner=True), timeout=20)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {},  # K8: neither
-        {"scanner_id": b"x", "bucket_scan_req": {"table_id": 1}, "batch_size_bytes": 1},  # K8: both
-        {"bucket_scan_req": {"table_id": 1}, "batch_size_bytes": 1, "close_scanner": True},  # K8: close with open
-        {"close_scanner": True},  # K8: close of nothing
-        {"bucket_scan_req": {"table_id": 1}},  # K7: no size
-        {"bucket_scan_req": {"table_id": 1}, "batch_size_bytes": -1},  # K7
-        {"scanner_id": b"x"},  # K7
-        {"bucket_scan_req": {"table_id": 1}, "batch_size_bytes": 1, "call_seq_id": 1},  # K6
-        {"bucket_scan_req": {"table_id": 1}, "batch_size_bytes": 1, "call_seq_id": -1},  # K6
-    ],
-)
-def test_a_malformed_call_is_refused_before_anything_is_looked_up(stub: KvScanStub, server: Server, wrong) -> None:
-    asked = pb.ScanKvRequest(**wrong)  # K6, K7, K8: also where the table does not exist
-    assert refusal(lambda: stub.ScanKv(asked, timeout=20)) is ErrorCode.INVALID_SCAN_REQUEST
-    assert (server.open_count, views()) == (0, 0)
-
-
 def test_an_empty_bucket_takes_no_slot_even_when_none_is_free(client: TieringClient, stub: KvScanStub) -> None:  # K4
     table = new_table(client, range(40), num_buckets=1)
     held = [stub.ScanKv(request(table, batch_size_bytes=1), timeout=20) for _ in range(8)]

@@ -10,14 +10,14 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor, new_path, new_table, put
+from engine_support import SCHEMA, ServerProcess, ServerThread, claimed, descriptor, new_path, new_table, put
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesStub
 from fluss_tiering.api.v1.lake_tiering_pb2_grpc import LakeTieringStub
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, LeaseDrop, RoundOrigin, TieringState, TieringStats
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.wire.checks import MAX_ENTRIES
@@ -30,12 +30,6 @@ UNKNOWN_TABLE = TablePath("db", "unknown")
 def channel(server: ServerProcess) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(server.target) as opened:
         yield opened
-
-
-def claimed(client: TieringClient, table: TableInfo, lease_id: str) -> Claim:
-    (claim,) = client.claim_tables([table.path], lease_id, None, "driver-1")
-    assert isinstance(claim, Claim)
-    return claim
 
 
 def refusal(call) -> FlussTieringError:
@@ -68,6 +62,7 @@ def test_unknown_tables_are_named(client: TieringClient) -> None:
         lambda: client.list_buckets([UNKNOWN_TABLE]),
         lambda: client.take_kv_snapshots([UNKNOWN_TABLE]),
         lambda: client.list_tiering_statuses(UNKNOWN_TABLE),  # S16
+        lambda: next(client.watch_tiering_statuses([UNKNOWN_TABLE])),
         lambda: client.list_tiering_rounds(UNKNOWN_TABLE),
         lambda: client.lake_snapshot(UNKNOWN_TABLE),
         lambda: list(client.write_rows(UNKNOWN_TABLE, WriteKind.APPEND, [pa.table({"id": [1]})])),
@@ -288,8 +283,11 @@ def test_a_table_that_is_not_tiered_says_how_to_be(client: TieringClient) -> Non
     table = new_table(client, tiered=False)
     (refused,) = client.claim_tables([table.path], "X", None, "d")
     assert isinstance(refused, FlussTieringError)
-    error = refusal(lambda: client.list_tiering_statuses(table.path))
-    for each in (refused, error):
+    (not_resumed,) = client.resume_tables([table.path])
+    assert isinstance(not_resumed, FlussTieringError)
+    listed = refusal(lambda: client.list_tiering_statuses(table.path))
+    watched = refusal(lambda: next(client.watch_tiering_statuses([table.path])))
+    for each in (refused, not_resumed, listed, watched):
         assert each.code is ErrorCode.INVALID_TIERING_STATE
         assert "table.datalake.enabled=true" in each.message
     assert table.path not in {status.path for status in client.list_tiering_statuses()}
@@ -349,18 +347,6 @@ def test_claims_answer_in_the_order_asked_for(client: TieringClient) -> None:  #
     assert unknown.code is ErrorCode.TABLE_NOT_EXIST
     twice = refusal(lambda: client.claim_tables([one.path, one.path], "order", None, "d"))
     assert twice.code is ErrorCode.INVALID_REQUEST
-
-
-def test_cancelling_over_the_wire(client: TieringClient) -> None:  # L22
-    table = new_table(client)
-    old = client.acquire_lease("cancel", HOUR, {}, allow_empty=True).attempt_token
-    new = client.acquire_lease("cancel", HOUR, {}, allow_empty=True).attempt_token
-    claimed(client, table, "cancel")
-    assert client.cancel_tiering("cancel", old, "late") is False
-    assert client.cancel_tiering("cancel", new, "stop; secret=hunter2") is True
-    outcome = client.lease_outcome("cancel", new)
-    assert outcome.cancelled_reason == "stop; secret=***"
-    assert outcome.rounds[0].state is TieringState.FAILED
 
 
 def test_dropping_a_table_ends_all_it_had(client: TieringClient) -> None:  # S12, S20, upstream 3483

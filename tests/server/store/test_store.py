@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from refusals import refused
 
 from cases import cases
 from engine_support import table_info
@@ -232,35 +233,29 @@ def test_a_row_that_no_server_wrote_is_named(store: SqlTieringStore) -> None:
     with store.transaction() as transaction:
         transaction.put_statuses([STATUS])
     execute(store, "UPDATE tiering_statuses SET state = 'Sleeping'")
-    with pytest.raises(FlussTieringError, match="Sleeping") as refused:
+    with refused(ErrorCode.CORRUPT_DATA, "Sleeping"):
         store.statuses()
-    assert refused.value.code is ErrorCode.CORRUPT_DATA
 
 
 def test_a_database_belongs_to_one_storage(open_store: Callable[[], SqlTieringStore]) -> None:
     open_store().bind("id-1", "/data/one")
     store = open_store()
     store.bind("id-1", "/moved")
-    with pytest.raises(FlussTieringError, match="belongs to the storage at /data/one") as refused:
+    with refused(ErrorCode.INVALID_REQUEST, "belongs to the storage at /data/one"):
         store.bind("id-2", "/data/two")
-    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "server.db"
     file.write_bytes(b"this is no database " * 500)
-    with pytest.raises(FlussTieringError) as refused:
+    with refused(ErrorCode.CORRUPT_DATA, str(file)):
         SqlTieringStore.open(file)
-    assert refused.value.code is ErrorCode.CORRUPT_DATA
-    assert str(file) in refused.value.message
     assert file.read_bytes() == b"this is no database " * 500
 
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FlussTieringError) as refused:
+    with refused(ErrorCode.STORAGE, str(tmp_path / "missing")):
         SqlTieringStore.open(tmp_path / "missing" / "server.db")
-    assert refused.value.code is ErrorCode.STORAGE
-    assert str(tmp_path / "missing") in refused.value.message
 
 
 @cases(
@@ -288,14 +283,6 @@ def test_an_at_sign_of_the_password_is_not_taken_for_the_host() -> None:
     assert checked_store_url("postgresql://tier:S3cr%40hunter2@h:1/d").password == "S3cr@hunter2"
 
 
-def test_a_database_that_cannot_be_reached_is_named_without_its_password() -> None:  # S11
-    with pytest.raises(FlussTieringError) as refused:
-        SqlTieringStore.open("postgresql://me:hunter2@127.0.0.1:1/db?sslpassword=hunter3")
-    assert refused.value.code is ErrorCode.UNAVAILABLE
-    assert "127.0.0.1:1/db" in refused.value.message
-    assert "hunter" not in refused.value.message
-
-
 def test_a_wrong_password_and_a_missing_database_are_told_apart(postgres: Postgres) -> None:
     url = postgres.new_database()
     missing = str(sa.make_url(url).set(database="nowhere").render_as_string(hide_password=False))
@@ -319,9 +306,8 @@ def test_a_lost_connection_is_made_anew(postgres: Postgres, postgres_url: str) -
             postgres.drop_connections(postgres_url)
             transaction.put_attempt_token(2)
 
-    with pytest.raises(FlussTieringError) as lost:
+    with refused(ErrorCode.UNAVAILABLE):
         write_while_connections_drop()
-    assert lost.value.code is ErrorCode.UNAVAILABLE
     assert store.attempt_token() == 0
     postgres.drop_connections(postgres_url)
     with store.transaction() as transaction:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import grpc
 import pytest
+from refusals import refused
 
-from engine_support import MINUTE, ServerProcess, ServerThread, VirtualClock, new_path, new_table
+from engine_support import MINUTE, ServerProcess, ServerThread, VirtualClock, claimed, new_path, new_table
 from fluss_tiering.api.v1 import lake_tiering_pb2, lake_tiering_pb2_grpc
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.aio import AsyncTieringClient
@@ -28,12 +29,6 @@ LAYOUT = {"table.datalake.layout": "clean"}
 def status(client: TieringClient, table: TableInfo) -> TieringStatus:
     (found,) = client.list_tiering_statuses(table.path)
     return found
-
-
-def claim(client: TieringClient, table: TableInfo, lease_id: str = "X") -> Claim:
-    (claimed,) = client.claim_tables([table.path], lease_id, None, "driver-1")
-    assert isinstance(claimed, Claim)
-    return claimed
 
 
 def test_options_that_changed_outlive_a_restart(tmp_path: Path, clock: VirtualClock) -> None:  # S20, S24
@@ -78,36 +73,15 @@ def test_an_alteration_that_cannot_be_recorded_is_undone(tmp_path: Path, monkeyp
     with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
         table = new_table(client)
         monkeypatch.setattr("fluss_tiering.server.core.tiering.manager.LakeTieringManager.alter", fail)
-        with pytest.raises(FlussTieringError) as refused:
+        with refused(ErrorCode.STORAGE):
             client.alter_table(table.path, {ENABLED: "false"})
-        assert refused.value.code is ErrorCode.STORAGE
         assert client.get_tables([table.path])[0].descriptor == table.descriptor
         assert status(client, table).state is TieringState.SCHEDULED
 
 
-def test_resumed_tables_answer_each_on_its_own(client: TieringClient) -> None:  # S19
-    failed, healthy, untiered = new_table(client), new_table(client), new_table(client, tiered=False)
-    round_ = claim(client, failed)
-    client.heartbeat(failed=[HeartbeatEntry(round_.table_id, round_.tiering_epoch, "boom")])
-    unknown = new_path()
-    answers = client.resume_tables([failed.path, unknown, healthy.path, untiered.path, failed.path])
-    states = [each.state if isinstance(each, TieringStatus) else each.code for each in answers]
-    assert states == [
-        TieringState.PENDING,
-        ErrorCode.TABLE_NOT_EXIST,
-        TieringState.SCHEDULED,
-        ErrorCode.INVALID_TIERING_STATE,
-        TieringState.PENDING,
-    ]
-    assert status(client, failed).consecutive_failures == 0
-    assert [each.state for each in client.resume_tables([healthy.path], include_scheduled=True)] == [
-        TieringState.PENDING
-    ]
-
-
 def test_our_messages_carry_the_seeds_fields(client: TieringClient, server: object) -> None:  # S17, S10, S11
     table = new_table(client)
-    round_ = claim(client, table)
+    round_ = claimed(client, table)
     request = lake_tiering_pb2.LakeTieringHeartbeatRequest()
     entry = request.failed_tables.add(table_id=table.table_id, tiering_epoch=round_.tiering_epoch)
     entry.error_message = "executor lost"
@@ -122,7 +96,7 @@ def test_our_messages_carry_the_seeds_fields(client: TieringClient, server: obje
     assert (numbers[2], numbers[3], numbers[5]) == ("Failed", 1, "executor lost")
     assert numbers[6] == told.last_error_time
     assert 4 not in numbers, "never tiered (S14)"
-    fresh = claim(client, table)
+    fresh = claimed(client, table)
     stats = TieringStats(rows=5, bytes=50, files=1, lake_snapshot_id=9)
     client.heartbeat(finished=[HeartbeatEntry(table.table_id, fresh.tiering_epoch, stats=stats)])
     assert client.list_tiering_rounds(table.path)[0].stats == stats
@@ -156,17 +130,6 @@ def test_a_client_watches_a_round(client: TieringClient) -> None:
     changes.close()
 
 
-def test_tables_that_cannot_be_watched_are_named(client: TieringClient) -> None:  # S16
-    unknown, untiered = new_path(), new_table(client, tiered=False)
-    with pytest.raises(FlussTieringError) as missing:
-        next(client.watch_tiering_statuses([unknown]))
-    assert missing.value.code is ErrorCode.TABLE_NOT_EXIST
-    assert str(unknown) in missing.value.message
-    with pytest.raises(FlussTieringError) as refused:
-        next(client.watch_tiering_statuses([untiered.path]))
-    assert refused.value.code is ErrorCode.INVALID_TIERING_STATE
-
-
 async def test_an_asyncio_client_watches_too(server: ServerProcess) -> None:
     with TieringClient(server.target) as client:
         table = new_table(client)
@@ -176,9 +139,8 @@ async def test_an_asyncio_client_watches_too(server: ServerProcess) -> None:
             await asyncio.to_thread(client.claim_tables, [table.path], "X", None, "d")
             assert seen(await anext(changes)) == {table.path.table: "Tiering"}
             await changes.aclose()
-            with pytest.raises(FlussTieringError) as missing:
+            with refused(ErrorCode.TABLE_NOT_EXIST):
                 await anext(watching.watch_tiering_statuses([new_path()]))
-            assert missing.value.code is ErrorCode.TABLE_NOT_EXIST
 
 
 @pytest.mark.slow
@@ -198,19 +160,9 @@ def test_a_silent_server_is_noticed(own_server: ServerThread) -> None:
     with TieringClient(own_server.target, timeout=0.5) as client:
         changes = client.watch_tiering_statuses()
         next(changes)
-        with pytest.raises(FlussTieringError) as silent:
+        with refused(ErrorCode.UNAVAILABLE):
             next(changes)
-        assert silent.value.code is ErrorCode.UNAVAILABLE
     wait_until(lambda: watchers_of(own_server.server.metrics_port) == 0)
-
-
-def test_a_watcher_that_goes_away_is_forgotten(own_server: ServerThread) -> None:
-    with TieringClient(own_server.target) as client:
-        changes = client.watch_tiering_statuses()
-        next(changes)
-        assert watchers_of(own_server.server.metrics_port) == 1
-        changes.close()
-        wait_until(lambda: watchers_of(own_server.server.metrics_port) == 0)
 
 
 def test_a_server_that_stops_ends_its_watchers_at_once(tmp_path: Path) -> None:
@@ -220,10 +172,8 @@ def test_a_server_that_stops_ends_its_watchers_at_once(tmp_path: Path) -> None:
         started = time.monotonic()
         running.run(running.server.stop())
         assert time.monotonic() - started < 60, "it waited for its watchers"
-        with pytest.raises(FlussTieringError) as ended:
+        with refused(ErrorCode.UNAVAILABLE, "stopping"):
             next(changes)
-        assert ended.value.code is ErrorCode.UNAVAILABLE
-        assert "stopping" in ended.value.message
 
 
 def test_statuses_that_no_message_holds_are_asked_for_by_name(tmp_path: Path) -> None:

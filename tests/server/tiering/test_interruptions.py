@@ -93,25 +93,6 @@ def test_a_round_that_ends_by_itself_ends_the_row(managers: Managers, end: str) 
         (managers.finish if end == "succeeds" else managers.fail)(managers.claim(table))
 
 
-def test_rounds_that_somebody_cancels_never_count(managers: Managers) -> None:  # D64
-    table = managers.add_table(1)
-    for _ in range(2 * MAX_INTERRUPTIONS):
-        managers.claim(table, "X", managers.acquire("X", 1000, {}).attempt_token)
-        managers.tiering.cancel("X", None, "stopped by hand")
-        assert newest(managers, table).interrupted
-    interrupt_by_report(managers, table)
-    assert newest(managers, table).interrupted, "the first one of a row"
-
-
-def test_a_superseded_round_is_interrupted(managers: Managers) -> None:  # D64, L17
-    table = managers.add_table(1)
-    for _ in range(2):
-        managers.claim(table, "X", managers.acquire("X", 1000, {}).attempt_token)
-    running, superseded = managers.rounds(table.path, None, 2)
-    assert (running.interrupted, superseded.interrupted) == (False, True)
-    assert managers.status(table).consecutive_failures == 0
-
-
 def test_a_round_that_takes_too_long_is_a_failure(managers: Managers, clock: VirtualClock) -> None:  # D64, S4
     table = managers.add_table(1)
     claim = managers.claim(table)
@@ -131,16 +112,6 @@ def test_interrupted_rounds_have_a_total_of_their_own(managers: Managers) -> Non
     assert (totals.failures, totals.interruptions) == (2, MAX_INTERRUPTIONS)
     interrupt_by_report(managers, table, None)
     assert (managers.status(table).last_error or "").startswith("the driver ended the round and gave no reason")
-
-
-def test_a_report_that_comes_twice_counts_once(managers: Managers) -> None:  # D64, S9
-    table = managers.add_table(1)
-    for _ in range(MAX_INTERRUPTIONS):
-        claim = managers.claim(table)
-        entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, error_message="SIGTERM", interrupted=True)
-        for _ in range(3):
-            assert not managers.tiering.heartbeat(Heartbeat(failed=(entry,))).failed_errors
-        assert newest(managers, table).interrupted
 
 
 @pytest.mark.sampled(1)

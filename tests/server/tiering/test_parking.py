@@ -149,7 +149,7 @@ def test_another_definition_ends_parking_alone(managers: Managers) -> None:  # S
     assert managers.status(resting) == before, "a rest is not cut short"
 
 
-# S19
+# D64, S19
 def test_a_round_that_somebody_cancelled_is_no_failure_of_its_table(managers: Managers, clock: VirtualClock) -> None:
     table = managers.add_table(1, freshness="0s")
     managers.fail(managers.claim(table))
@@ -157,7 +157,8 @@ def test_a_round_that_somebody_cancelled_is_no_failure_of_its_table(managers: Ma
     for _ in range(MAX_CONSECUTIVE_FAILURES + 1):
         managers.tiering.cancel("X", None, "stopped by hand")
         status = managers.status(table)
-        assert (status.state, status.last_error) == (TieringState.FAILED, "stopped by hand")
+        assert (status.state, status.last_error, status.interruptions) == (TieringState.FAILED, "stopped by hand", 0)
+        assert managers.rounds(table.path, None, 1)[0].interrupted
         assert status.next_retry_time is not None
         assert BACKOFF_BASE / 2 <= status.next_retry_time - clock.now_ms() <= BACKOFF_BASE
         managers.claim(table, "X", managers.acquire("X", 1000, {}).attempt_token)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from itertools import product
 
 import pytest
 import structlog
-from manager_support import BACKOFF_BASE, BACKOFF_CAP, Managers
+from manager_support import BACKOFF_BASE, Managers
 
 from cases import cases
 from engine_support import MINUTE, VirtualClock, table_info
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import TRANSITIONS, TieringState, TieringStatus
-from fluss_tiering.server.core.tiering.states import FailureBackoff, TieredTable, move
+from fluss_tiering.server.core.tiering.states import TieredTable, move
 
 LEGAL = {
     ("New", "Scheduled"),
@@ -107,16 +106,6 @@ def test_a_failed_table_rests_before_it_is_pending_again(managers: Managers, clo
     managers.tiering.move_due_tables()
     status = managers.status(table)
     assert (status.state, status.tiering_epoch, status.next_retry_time) == (TieringState.PENDING, 2, None)
-
-
-def test_back_off_doubles_up_to_its_cap_and_is_jittered() -> None:  # S18
-    backoff = FailureBackoff(BACKOFF_BASE, BACKOFF_CAP, random.Random(1))
-    for failures in (*range(1, 12), 10_000):
-        full = min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(failures - 1, 20))
-        delays = {backoff.delay_ms(failures) for _ in range(50)}
-        assert full / 2 <= min(delays)
-        assert max(delays) <= full
-        assert len(delays) > 10
 
 
 def test_a_dropped_table_leaves_nothing(managers: Managers) -> None:  # S12, S20
