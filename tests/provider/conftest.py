@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import stat
@@ -13,23 +12,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from provider_support import Driver, Server
 
+import engine_support
+from engine_support import ServerProcess
 from needs import needs
 
 # Airflow reads its home when it is first imported.
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
 
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+from provider_support import Driver
 
 from airflow_provider_fluss.operators.lease import FlussAcquireKvSnapshotLeaseOperator
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
 
-_NUMBERS = itertools.count()
 _SPARK_SUBMIT = """#!{python}
 import json, pathlib, sys, time
 pathlib.Path({calls!r}).write_text(json.dumps(sys.argv[1:]))
@@ -45,8 +43,8 @@ def _airflow() -> None:
 
 @pytest.fixture(scope="session")
 @needs("server")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    running = Server(tmp_path_factory.mktemp("server"))
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    running = ServerProcess(tmp_path_factory.mktemp("server"))
     running.start()
     os.environ["AIRFLOW_CONN_FLUSS_DEFAULT"] = f"fluss://127.0.0.1:{running.port}"
     yield running
@@ -55,7 +53,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[TieringClient]:
+def client(server: ServerProcess) -> Iterator[TieringClient]:
     with TieringClient(f"127.0.0.1:{server.port}") as connected:
         yield connected
 
@@ -65,22 +63,8 @@ def new_table(client: TieringClient) -> Callable[..., str]:
     """Creates a table that is tiered, with a primary key and three rows or a log table, and returns its path."""
 
     def create(*, primary_key: bool = True) -> str:
-        path = TablePath("db", f"t{next(_NUMBERS)}")
-        columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
-        client.create_table(
-            path,
-            TableDescriptor(
-                columns,
-                primary_key=("id",) if primary_key else (),
-                bucket_keys=("id",) if primary_key else (),
-                num_buckets=2,
-                properties={"table.datalake.enabled": "true"},
-            ),
-        )
-        schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
-        rows = pa.table({"id": [1, 2, 3], "name": ["a", "b", None]}, schema=schema)
-        list(client.write_rows(path, WriteKind.UPSERT if primary_key else WriteKind.APPEND, [rows]))
-        return str(path)
+        made = engine_support.new_table(client, [1, 2, 3], primary_key=primary_key, num_buckets=2, freshness=None)
+        return str(made.path)
 
     return create
 

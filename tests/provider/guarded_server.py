@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ from certificates import Authority
 from engine_support import ServerThread
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
-from fluss_tiering.server.edge.callers.roles import Grant
-from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
+from token_support import add_tokens
 
 ROLES = ("reader", "tierer", "operator", "admin")
 
@@ -28,13 +26,10 @@ class GuardedServer:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.authority = Authority(folder / "ca")
         pair = self.authority.pair("server", "server")
-        file = TokenFile(folder / "tokens.json")
-        self.tokens: dict[str, str] = {}
-        for role in ROLES:
-            token, self.tokens[role] = StaticToken.create(role, [Grant.parse(role)], datetime.now(UTC), None)
-            file.add(token)
+        file = folder / "tokens.json"
+        self.tokens = add_tokens(file, {role: [role] for role in ROLES})
         self.running = ServerThread(
-            folder / "server", tls_cert_file=pair.cert, tls_key_file=pair.key, tokens_file=file.path, **settings
+            folder / "server", tls_cert_file=pair.cert, tls_key_file=pair.key, tokens_file=file, **settings
         )
 
     def client(self, role: str) -> TieringClient:

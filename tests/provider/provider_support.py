@@ -1,20 +1,21 @@
-"""A tiering server as a program, and what an application does to it."""
+"""What an application does to a tiering server, and a lease at a server that is away."""
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
-import sys
 import traceback
-from pathlib import Path
 from typing import Any, Final
 
-from examples.ports import free_ports
+import pytest
+
+from airflow_provider_fluss.hooks.fluss import FlussHook
+from airflow_provider_fluss.missing_connection import UnusableConnectionError
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
-from waiting import wait_until
 
 AWAY: Final = {
     "lease_id": "x",
@@ -24,43 +25,6 @@ AWAY: Final = {
     "fluss_conn_id": "away",
 }
 """A lease at a server whose connection a test names."""
-
-
-class Server:
-    """A tiering server as a process; can be stopped and started again on the same port and data."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        (self.port,) = free_ports(1)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *(str(Path(sys.executable).with_name("fluss-tiering")), "serve"),
-                    *("--data-dir", str(self._folder / "data"), "--port", str(self.port)),
-                ],
-                stdout=log,
-                stderr=log,
-            )
-        with TieringClient(f"127.0.0.1:{self.port}", timeout=5) as client:
-            wait_until(lambda: self._answers(client), describe=(self._folder / "server.log").read_text)
-
-    def _answers(self, client: TieringClient) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self._folder / "server.log").read_text()
-        try:
-            client.describe_storage()
-        except FlussTieringError:
-            return False
-        return True
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(30)
-            self._process = None
 
 
 LIVING: Final = "local-1 on a-machine-elsewhere, process 1"
@@ -111,6 +75,22 @@ class Driver:
         entry = HeartbeatEntry(claim.table_id, claim.tiering_epoch, error, interrupted=interrupted)
         answer = self._client.heartbeat(failed=[entry])
         assert not answer.failed_errors
+
+
+async def require_unusable(conn_id: str, told: str) -> UnusableConnectionError:
+    """Check that each way to use a connection refuses it, with a message that begins with this pattern."""
+    hook = FlussHook(conn_id)
+    works, message = hook.test_connection()
+    assert not works
+    assert re.match(told, message), message
+    with pytest.raises(UnusableConnectionError, match=f"^{told}"):
+        await hook.get_async_client()
+    with pytest.raises(UnusableConnectionError, match=f"^{told}"):
+        async with hook.share_async_client():
+            pass
+    with pytest.raises(UnusableConnectionError, match=f"^{told}") as error:
+        hook.get_client()
+    return error.value
 
 
 def is_shown_alone(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG, task_group
 from provider_support import AWAY, is_shown_alone
+from refusals import refused
 from structlog.testing import capture_logs
 
 from airflow_provider_fluss.operators.lease import (
@@ -179,9 +180,8 @@ def test_mapped_instances_with_the_same_tables_do_not_end_each_others_attempts(c
 
     first, second = acquire(0), acquire(1)
     claim = driver.claim(first, table)
-    with pytest.raises(FlussTieringError) as refused:
+    with refused(ErrorCode.TABLE_BEING_TIERED):
         driver.claim(second, table)
-    assert refused.value.code is ErrorCode.TABLE_BEING_TIERED
     assert client.cancel_tiering(second["lease_id"], second["attempt_token"], "the second failed")
     assert acquire(0) == first
     driver.finish(claim)
@@ -275,9 +275,8 @@ def test_a_table_that_is_not_tiered_is_named_and_not_tried_again(client, new_tab
 
 def test_an_unreachable_server_is_an_error_that_another_try_may_mend(monkeypatch, acquire):
     monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=1")
-    with pytest.raises(FlussTieringError) as error:
+    with refused(ErrorCode.UNAVAILABLE):
         acquire("db.t", fluss_conn_id="away")
-    assert error.value.code is ErrorCode.UNAVAILABLE
 
 
 def test_release_drops_the_lease_and_repeating_it_changes_nothing(client, new_table, acquire, release):  # L8
@@ -301,9 +300,8 @@ def test_release_keeps_an_application_out_that_has_not_claimed_yet(new_table, ac
     table = new_table()
     lease = acquire(table)
     release(lease)
-    with pytest.raises(FlussTieringError) as refused:
+    with refused(ErrorCode.STALE_ATTEMPT):
         driver.claim(lease, table)
-    assert refused.value.code is ErrorCode.STALE_ATTEMPT
 
 
 def test_release_ends_what_still_runs_and_keeps_it_out(client, new_table, acquire, driver, release):
@@ -314,9 +312,8 @@ def test_release_ends_what_still_runs_and_keeps_it_out(client, new_table, acquir
     (ended,) = client.lease_outcome(lease["lease_id"], lease["attempt_token"]).rounds
     assert ended.state is TieringState.FAILED
     assert "release" in (ended.error or "")
-    with pytest.raises(FlussTieringError) as refused:
+    with refused(ErrorCode.STALE_ATTEMPT):
         driver.claim(lease, table)
-    assert refused.value.code is ErrorCode.STALE_ATTEMPT
 
 
 def test_release_of_an_older_attempt_leaves_the_newer_alone(client, new_table, acquire, driver, release):  # L22

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+import provider_support
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
@@ -58,20 +59,14 @@ def test_a_connection_that_is_not_defined_is_not_tried_again(supervisor, answer)
     assert is_shown_alone(raised.value)
 
 
-LEASE = {
-    "lease_id": "x",
-    "attempt_token": 1,
-    "tables": ["db.t"],
-    "lease_duration_ms": 1000,
-    "fluss_conn_id": "other",
-}
+LEASE = {**provider_support.AWAY, "fluss_conn_id": "other"}
 
 
 class OnceAway(Supervisor):
-    """Is away for one question. After it, the connection can be looked up."""
+    """Gives this answer to one question. After it, the connection can be looked up."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, connection: str) -> None:
-        super().__init__(AWAY)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, connection: str, answer: ErrorResponse = AWAY) -> None:
+        super().__init__(answer)
         self._connect = lambda: monkeypatch.setenv("AIRFLOW_CONN_OTHER", connection)
         self.asked = 0
 
@@ -110,12 +105,13 @@ async def test_a_trigger_without_its_connection_ends_at_once(supervisor):  # D67
         [each async for each in FlussTieringStatusTrigger(LEASE, 0.1, unavailable_timeout=60).run()]
 
 
-async def test_a_watch_that_starts_while_the_api_server_is_away_begins_later(  # D61
-    monkeypatch, server, new_table, acquire, driver
+@pytest.mark.parametrize("answer", [AWAY, NOT_FOUND])
+async def test_a_watch_begins_once_its_connection_can_be_looked_up(  # D61
+    monkeypatch, server, new_table, acquire, driver, answer
 ):
     table = new_table()
     lease = acquire(table)
-    away = OnceAway(monkeypatch, f"fluss://127.0.0.1:{server.port}")
+    away = OnceAway(monkeypatch, f"fluss://127.0.0.1:{server.port}", answer)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", away, raising=False)
     watch = FlussTableTieredTrigger(table, "other", retry_seconds=0.1)
     events = watch.run()
@@ -163,22 +159,3 @@ async def test_a_watch_that_cannot_begin_warns_once_and_tries_again(monkeypatch,
     (warning,) = warnings
     assert warning.startswith(f"Table {table} cannot be watched, trying again: ")
     assert wrong in warning
-
-
-async def test_a_watch_begins_once_its_connection_is_defined(
-    monkeypatch, supervisor, server, new_table, acquire, driver
-):
-    supervisor(NOT_FOUND)
-    table = new_table()
-    lease = acquire(table)
-    events = FlussTableTieredTrigger(table, "other", retry_seconds=0.1).run()
-    first = asyncio.ensure_future(anext(events))
-    done, _ = await asyncio.wait([first], timeout=0.3)
-    assert not done
-    monkeypatch.setenv("AIRFLOW_CONN_OTHER", f"fluss://127.0.0.1:{server.port}")
-    async with asyncio.timeout(WAIT_S):
-        while not first.done():
-            driver.tier(lease, table)
-            await asyncio.wait([first], timeout=0.5)
-    assert (await first).payload["table"] == table
-    await events.aclose()

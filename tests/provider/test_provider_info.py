@@ -8,7 +8,6 @@ import json
 import pkgutil
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import airflow
@@ -16,7 +15,7 @@ import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink
 from airflow.triggers.base import BaseTrigger
-from airflow_names import AIRFLOW, ProvidersManagerTaskRuntime
+from airflow_names import AIRFLOW
 
 import airflow_provider_fluss
 from airflow_provider_fluss.get_provider_info import get_provider_info
@@ -30,12 +29,6 @@ def test_info_fits_airflows_schema():
 
     schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
-
-
-def test_airflow_finds_the_provider_by_its_entry_point():
-    (entry,) = [each for each in entry_points(group="apache_airflow_provider") if each.dist and each.dist.name == NAME]
-    assert entry.load() is get_provider_info
-    assert ProvidersManager().providers[NAME].data["name"] == "Apache Fluss"
 
 
 def test_every_module_that_is_named_holds_what_it_is_named_for():
@@ -86,11 +79,6 @@ def test_airflows_command_tells_the_whole_provider():
         if section not in {"description", "connection-types"}:
             assert provider[section] == value, section
     assert [each["connection-type"] for each in provider["connection-types"]] == ["fluss"]
-
-
-def test_connection_type_has_its_hook():
-    hook = ProvidersManagerTaskRuntime().hooks["fluss"]
-    assert hook.hook_class_name == "airflow_provider_fluss.hooks.fluss.FlussHook"
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 2), reason="this Airflow reads no forms in the metadata of providers")

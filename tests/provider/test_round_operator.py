@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import DAG
-from provider_support import Server
 
 from airflow_provider_fluss.operators.round import FlussTieringOperator
+from engine_support import ServerProcess
 from fluss_tiering.model.tiering import TieringState
 
 TIER = """
@@ -130,7 +130,7 @@ def test_only_a_task_that_a_person_marked_releases_when_it_is_killed(
     assert bool(client.list_leases(held(operator)["lease_id"])) is is_held
 
 
-def test_a_table_that_is_not_there_starts_no_spark(server: Server, spark, context):
+def test_a_table_that_is_not_there_starts_no_spark(server: ServerProcess, spark, context):
     called = spark("")
     with pytest.raises(AirflowFailException, match="missing"):
         tier(tables=["db.missing"]).execute(context("tier"))

@@ -10,7 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.sdk import DAG
 from airflow.sdk.bases.operator import BaseOperator
-from provider_support import AWAY, Server
+from provider_support import AWAY
 
 from airflow_provider_fluss.hooks.fluss import FlussHook
 from airflow_provider_fluss.operators.lease import (
@@ -18,6 +18,7 @@ from airflow_provider_fluss.operators.lease import (
     FlussReleaseKvSnapshotLeaseOperator,
 )
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
+from engine_support import ServerProcess
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError
@@ -146,7 +147,7 @@ async def test_many_triggers_wait_over_one_channel(client: TieringClient, new_ta
     assert len(channels) == 1
 
 
-async def test_the_last_user_closes_the_client(server: Server, new_table, channels):
+async def test_the_last_user_closes_the_client(server: ServerProcess, new_table, channels):
     table = TablePath.parse(new_table())
     hook = FlussHook()
     async with hook.share_async_client() as first:
@@ -159,7 +160,7 @@ async def test_the_last_user_closes_the_client(server: Server, new_table, channe
     assert len(channels) == 2
 
 
-async def test_other_deadlines_and_loops_have_other_clients(server: Server, channels):
+async def test_other_deadlines_and_loops_have_other_clients(server: ServerProcess, channels):
     def in_a_loop_of_its_own() -> int:
         async def use() -> int:
             async with FlussHook().share_async_client() as client:

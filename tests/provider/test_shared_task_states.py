@@ -56,26 +56,7 @@ async def test_triggers_look_once_for_all_map_indexes_of_a_run(client, new_table
     assert not shared._SHARED
 
 
-@pytest.mark.long
-async def test_what_others_saw_before_a_task_was_cleared_decides_nothing(
-    client, new_table, acquire, task_states, looks
-):
-    """The first trigger keeps the old state in memory: its own instance waits for a long time."""
-    lease = acquire(new_table())
-    task_states.update({"submit_0": "running", "submit_1": "failed"})
-    first = asyncio.create_task(fire(FlussTieringStatusTrigger(lease, 60, 30, submit_task(0))))
-    await asyncio.to_thread(wait_until, lambda: looks["submit"])
-    # A person clears the failed task, and its sensor waits again.
-    task_states["submit_1"] = "queued"
-    second = asyncio.create_task(fire(FlussTieringStatusTrigger(lease, 60, 30, submit_task(1))))
-    done, _ = await asyncio.wait([first, second], timeout=1)
-    assert not done
-    for each in (first, second):
-        each.cancel()
-    await asyncio.gather(first, second, return_exceptions=True)
-
-
-async def test_a_failure_is_decided_only_by_a_look_that_is_new(new_table, acquire, driver, task_states, looks):
+async def test_a_failure_is_decided_only_by_a_look_that_is_new(new_table, acquire, driver, task_states, looks):  # D61
     """A person clears the submit task right after it was seen failed: its next try tiers the table."""
     table = new_table()
     lease = acquire(table)
@@ -102,7 +83,8 @@ async def test_a_failure_is_decided_only_by_a_look_that_is_new(new_table, acquir
         await asyncio.sleep(0.5)
         assert not waiting.done()
         driver.tier(lease, table)
-        assert (await asyncio.wait_for(waiting, WAIT_S))["verdict"] == "tiered"
+        event = await asyncio.wait_for(waiting, WAIT_S)
+        assert (event["verdict"], event["lease"]) == ("tiered", lease)
 
 
 async def test_states_are_shared_for_as_long_as_they_may_be_old(looks, task_states):

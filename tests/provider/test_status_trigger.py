@@ -7,11 +7,12 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from provider_support import AWAY, Server
+from provider_support import AWAY
 
 from airflow_provider_fluss.outcome import Judgement, Verdict
 from airflow_provider_fluss.submit_task import SubmitTask
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
+from engine_support import ServerProcess
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -49,19 +50,14 @@ async def test_it_first_asks_one_interval_after_the_sensor(monkeypatch, new_tabl
 
 @pytest.mark.system
 async def test_it_waits_through_a_restart_of_the_server(tmp_path, monkeypatch, context):
-    own = Server(tmp_path)
+    own = ServerProcess(tmp_path)
     own.start()
     monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", f"fluss://127.0.0.1:{own.port}?timeout=2")
     try:
         with TieringClient(f"127.0.0.1:{own.port}") as client:
             attempt = client.acquire_lease("a lease", 60_000, {}, allow_empty=True)
-            lease = {
-                "lease_id": "a lease",
-                "attempt_token": attempt.attempt_token,
-                "tables": ["db.t"],
-                "lease_duration_ms": 60_000,
-                "fluss_conn_id": "fluss_default",
-            }
+            held = {"lease_id": "a lease", "attempt_token": attempt.attempt_token, "fluss_conn_id": "fluss_default"}
+            lease = {**AWAY, **held}
             waiting = asyncio.create_task(fire(trigger(lease)))
             await asyncio.sleep(0.5)
             await asyncio.to_thread(own.stop)
@@ -73,12 +69,6 @@ async def test_it_waits_through_a_restart_of_the_server(tmp_path, monkeypatch, c
     finally:
         own.stop()
     assert "seen after the restart" in event["message"]
-
-
-async def test_it_gives_up_on_a_server_that_stays_away(monkeypatch):
-    monkeypatch.setenv("AIRFLOW_CONN_AWAY", f"fluss://127.0.0.1:{free_ports(1)[0]}?timeout=0.3")
-    event = await asyncio.wait_for(fire(trigger(AWAY, unavailable_timeout=1)), WAIT_S)
-    assert event["verdict"] == "unreachable"
 
 
 async def test_cleanup_releases_nothing(client, new_table, acquire):
@@ -135,24 +125,6 @@ async def test_a_late_kill_leaves_the_newer_attempt_alone(client, new_table, acq
     await killed(older).on_kill()
     assert client.lease_outcome(newer["lease_id"], newer["attempt_token"]).cancelled_reason is None
     driver.finish(claim)
-
-
-async def test_it_waits_for_the_next_try_of_the_submit_task(new_table, acquire, driver, task_states):  # D61
-    table = new_table()
-    lease = acquire(table)
-    driver.fail_round(lease, table, "the JVM was killed")
-    submit = {"dag_id": "dag", "run_id": "run", "task_id": "submit", "map_index": 0, "claim_timeout": 60}
-    task_states["submit_0"] = "running"
-    waiting = asyncio.create_task(
-        fire(FlussTieringStatusTrigger(lease, poll_interval=0.1, unavailable_timeout=30, submit_task=submit))
-    )
-    for task_states["submit_0"] in ("up_for_retry", None, "queued", "running"):
-        await asyncio.sleep(0.3)
-        assert not waiting.done()
-    driver.tier(lease, table)
-    event = await asyncio.wait_for(waiting, WAIT_S)
-    assert event["verdict"] == "tiered"
-    assert event["lease"] == lease
 
 
 async def test_it_ends_the_rounds_of_a_deferred_submit_task_that_a_person_marks(

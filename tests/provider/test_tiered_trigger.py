@@ -12,9 +12,9 @@ from airflow.sdk import Asset, AssetWatcher
 from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time import comms, task_runner
 from airflow.sdk.execution_time import context as execution_context
-from provider_support import Server
 
 from airflow_provider_fluss.triggers.tiered import FlussTableTieredTrigger
+from engine_support import ServerProcess
 from fluss_tiering.model.tiering import HeartbeatEntry, TieringStats
 from waiting import WAIT_S
 
@@ -182,7 +182,9 @@ async def test_empty_rounds_do_not_hide_the_rounds_with_rows_before_them(new_tab
         assert payloads.empty()
 
 
-async def test_it_waits_for_a_table_and_for_a_server_that_are_not_there_yet(server: Server, client, new_table, tier):
+async def test_it_waits_for_a_table_and_for_a_server_that_are_not_there_yet(
+    server: ServerProcess, client, new_table, tier
+):
     table = new_table()
     tier(table, TieringStats(1, 100, 1, 10))
     memory = Memory()

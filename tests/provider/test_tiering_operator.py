@@ -16,9 +16,10 @@ from airflow_provider_fluss.operators.lease import (
 from airflow_provider_fluss.operators.spark_submit import spark_cause
 from airflow_provider_fluss.outcome import Verdict, judge
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
+from engine_support import tier
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
-from fluss_tiering.model.tiering import HeartbeatEntry, TieringState
+from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import submit
 from waiting import wait_until
 
@@ -99,11 +100,7 @@ def test_who_cannot_tell_what_is_new_gives_all_to_spark(client, spark, make, con
 def put_in_lake(client: TieringClient, path: TablePath) -> None:
     """Register a lake snapshot with the whole log, as a round does."""
     (table,) = client.get_tables([path])
-    (claim,) = client.claim_tables([path], "by hand", None, "driver")
-    ends = {each.bucket: each.log_end_offset for each in client.list_buckets([path])[path]}
-    offsets_path = client.prepare_lake_snapshot(table, claim.tiering_epoch, ends)
-    client.commit_lake_snapshot(table, claim.tiering_epoch, 7, ends, offsets_path, "commit")
-    client.heartbeat(finished=[HeartbeatEntry(table.table_id, claim.tiering_epoch)])
+    tier(client, table)
 
 
 def test_a_failure_without_a_try_left_is_passed_on_to_who_waits(client, spark, make, context, driver, lease):

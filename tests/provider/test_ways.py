@@ -174,7 +174,7 @@ def test_an_error_is_that_of_the_platform_and_the_last_try_leaves_nothing(client
     monkeypatch.setattr(Platform, "does", fail)
     task = one_task(new_table(), submit=by_platform())
     before = leases(client)
-    with pytest.raises(AirflowException, match=r"could not tier db.t\d+: Job 7 failed: no quota \(Platform\)$"):
+    with pytest.raises(AirflowException, match=r"could not tier db.t_\d+: Job 7 failed: no quota \(Platform\)$"):
         task.execute(context("tier"))
     assert leases(client) == before
     (ended,) = client.lease_outcome(task.lease["lease_id"], None).rounds

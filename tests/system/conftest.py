@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
+from engine_support import descriptor, put
 from examples.flights.airflow_api import AirflowApi
 from examples.flights.airflow_processes import AirflowProcesses
 from examples.flights.example_dags import copy_without_schedules
@@ -18,7 +18,7 @@ from examples.flights.processes import Processes
 from examples.flights.server import start_server
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
+from fluss_tiering.model.table import TablePath
 from needs import needs
 
 SPARK_CONNECTION = {"conn_type": "spark", "host": "local[2]", "extra": json.dumps({"deploy-mode": "client"})}
@@ -33,6 +33,15 @@ class Stack:
     server: str
     client: TieringClient
     airflow: AirflowApi
+
+    def start(self, dag_id: str, *tables: str) -> str:
+        """Run a DAG for these tables, and return the run."""
+        self.airflow.wait_for_dag(dag_id)
+        return self.airflow.trigger(dag_id, {"tables": list(tables)})
+
+    def states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
+        """Return the state of each task of a run."""
+        return {each.task_id: each.state for each in self.airflow.task_states(dag_id, run_id)}
 
 
 @pytest.fixture(scope="session")
@@ -73,20 +82,9 @@ def new_table(stack: Stack) -> Iterator[Callable[..., str]]:
     def create(*, primary_key: bool = True, freshness: str = "1h", more: Mapping[str, str] | None = None) -> str:
         path = TablePath("system", f"t{next(_NUMBERS)}")
         created.append(path)
-        columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
-        stack.client.create_table(
-            path,
-            TableDescriptor(
-                columns,
-                primary_key=("id",) if primary_key else (),
-                bucket_keys=("id",) if primary_key else (),
-                num_buckets=2,
-                properties={"table.datalake.enabled": "true", "table.datalake.freshness": freshness, **(more or {})},
-            ),
-        )
-        schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
-        rows = pa.table({"id": range(1000), "name": [f"name {i}" for i in range(1000)]}, schema=schema)
-        list(stack.client.write_rows(path, WriteKind.UPSERT if primary_key else WriteKind.APPEND, [rows]))
+        made = descriptor(primary_key=primary_key, num_buckets=2, freshness=freshness, properties=more)
+        table = stack.client.create_table(path, made)
+        put(stack.client, table, {number: f"name {number}" for number in range(1000)})
         return str(path)
 
     yield create

@@ -16,51 +16,17 @@ from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, Tie
 from waiting import wait_until
 
 
-def start(stack, dag_id: str, *tables: str) -> str:
-    stack.airflow.wait_for_dag(dag_id)
-    return stack.airflow.trigger(dag_id, {"tables": list(tables)})
-
-
-def states(stack, dag_id: str, run_id: str) -> dict[str, str | None]:
-    return {each.task_id: each.state for each in stack.airflow.task_states(dag_id, run_id)}
-
-
-def deferred_on_lease(stack, run_id: str) -> dict:
-    wait_until(lambda: states(stack, "waits_for_round", run_id)["wait"] == "deferred", every=0.3)
-    return stack.airflow.xcom("waits_for_round", run_id, "acquire")
-
-
 def claim(stack, lease: dict, table: str) -> Claim:
     (claimed,) = stack.client.claim_tables([TablePath.parse(table)], lease["lease_id"], lease["attempt_token"], "test")
     assert not isinstance(claimed, FlussTieringError), claimed
     return claimed
 
 
-def log_of(stack, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
-    return stack.airflow.task_log(dag_id, run_id, task_id, try_number)
-
-
-@pytest.mark.long
-def test_the_sensor_is_deferred_while_a_table_is_tiering_and_succeeds_once_it_is_tiered(stack, new_table):  # S25
-    table = new_table()
-    run = start(stack, "waits_for_round", table)
-    lease = deferred_on_lease(stack, run)
-    claimed = claim(stack, lease, table)
-    (status,) = stack.client.list_tiering_statuses(TablePath.parse(table))
-    assert status.state == "Tiering"
-    assert states(stack, "waits_for_round", run)["wait"] == "deferred"
-    entry = HeartbeatEntry(claimed.table_id, claimed.tiering_epoch, stats=TieringStats(1000, 9000, 2, 77))
-    stack.client.heartbeat(finished=[entry])
-    assert stack.airflow.wait_for_run("waits_for_round", run) == "success"
-    (outcome,) = stack.airflow.xcom("waits_for_round", run, "wait")
-    assert (outcome["table"], outcome["status"], outcome["rows"]) == (table, "Tiered", 1000)
-    assert stack.client.list_leases(lease["lease_id"]) == []
-
-
 def test_the_sensor_fails_with_the_last_error_and_the_lease_is_released(stack, new_table):  # S10
     table, good = new_table(), new_table()
-    run = start(stack, "waits_for_round", table, good)
-    lease = deferred_on_lease(stack, run)
+    run = stack.start("waits_for_round", table, good)
+    wait_until(lambda: stack.states("waits_for_round", run)["wait"] == "deferred", every=0.3)
+    lease = stack.airflow.xcom("waits_for_round", run, "acquire")
     assert stack.client.list_leases(lease["lease_id"])
     claimed = claim(stack, lease, table)
     failed = HeartbeatEntry(claimed.table_id, claimed.tiering_epoch, "catalog: no space left on device")
@@ -68,18 +34,18 @@ def test_the_sensor_fails_with_the_last_error_and_the_lease_is_released(stack, n
     other = claim(stack, lease, good)
     stack.client.heartbeat(finished=[HeartbeatEntry(other.table_id, other.tiering_epoch, stats=TieringStats())])
     assert stack.airflow.wait_for_run("waits_for_round", run) == "failed"
-    log = log_of(stack, "waits_for_round", run, "wait")
+    log = stack.airflow.task_log("waits_for_round", run, "wait")
     assert f"{table} (epoch {claimed.tiering_epoch}): catalog: no space left on device" in log
-    assert states(stack, "waits_for_round", run) == {"acquire": "success", "wait": "failed", "release": "success"}
+    assert stack.states("waits_for_round", run) == {"acquire": "success", "wait": "failed", "release": "success"}
     assert stack.client.list_leases(lease["lease_id"]) == []
 
 
 @pytest.mark.long
 def test_a_retried_task_finds_the_same_lease(stack, new_table):  # L17, L22
-    run = start(stack, "retried", new_table())
+    run = stack.start("retried", new_table())
     assert stack.airflow.wait_for_run("retried", run) == "success"
     lease = stack.airflow.xcom("retried", run, "acquire")
-    tries = [log_of(stack, "retried", run, "acquire", number) for number in (1, 2)]
+    tries = [stack.airflow.task_log("retried", run, "acquire", number) for number in (1, 2)]
     assert stack.airflow.task_state("retried", run, "acquire").try_number == 2
     assert f"Acquired lease {lease['lease_id']} (attempt token {lease['attempt_token']})" in tries[0]
     assert f"with the attempt token {lease['attempt_token']}, because" in tries[1]
@@ -90,28 +56,28 @@ def test_a_retried_task_finds_the_same_lease(stack, new_table):  # L17, L22
 
 
 def test_a_submit_killed_on_its_last_try_ends_the_waiting_and_leaves_no_lease(stack, new_table):  # L13
-    run = start(stack, "killed", new_table())
-    wait_until(lambda: states(stack, "killed", run)["wait"] == "deferred", every=0.3)
-    wait_until(lambda: states(stack, "killed", run)["submit"] == "running", every=0.3)
+    run = stack.start("killed", new_table())
+    wait_until(lambda: stack.states("killed", run)["wait"] == "deferred", every=0.3)
+    wait_until(lambda: stack.states("killed", run)["submit"] == "running", every=0.3)
     lease = stack.airflow.xcom("killed", run, "acquire")
     assert stack.client.list_leases(lease["lease_id"])
     process = stack.airflow.task_state("killed", run, "submit").pid
     assert process
     os.kill(process, signal.SIGKILL)
     assert stack.airflow.wait_for_run("killed", run) == "failed"
-    assert states(stack, "killed", run) == {
+    assert stack.states("killed", run) == {
         "acquire": "success",
         "submit": "failed",
         "wait": "failed",
         "release": "success",
     }
-    assert "were never claimed" in log_of(stack, "killed", run, "wait")
+    assert "were never claimed" in stack.airflow.task_log("killed", run, "wait")
     assert stack.client.list_leases(lease["lease_id"]) == []
 
 
 @pytest.mark.long
 def test_the_sensor_leaves_the_only_slot_to_its_submit(stack, new_table):  # E11
-    run = start(stack, "takes_one_slot", new_table())
+    run = stack.start("takes_one_slot", new_table())
     assert stack.airflow.wait_for_run("takes_one_slot", run) == "success"
     (outcome,) = stack.airflow.xcom("takes_one_slot", run, "wait")
     assert outcome["status"] == "Tiered"
@@ -119,7 +85,7 @@ def test_the_sensor_leaves_the_only_slot_to_its_submit(stack, new_table):  # E11
 
 @pytest.mark.long
 def test_a_failed_tasks_callback_releases_its_lease(stack, new_table):
-    run = start(stack, "task_callback_without_teardown", new_table())
+    run = stack.start("task_callback_without_teardown", new_table())
     assert stack.airflow.wait_for_run("task_callback_without_teardown", run) == "failed"
     lease = stack.airflow.xcom("task_callback_without_teardown", run, "acquire")
     wait_until(lambda: not stack.client.list_leases(lease["lease_id"]))
@@ -128,7 +94,7 @@ def test_a_failed_tasks_callback_releases_its_lease(stack, new_table):
 @pytest.mark.long
 def test_a_failed_runs_callback_in_the_dag_processor_releases_all_its_leases(stack, new_table):
     dag_id = "dag_callback_without_teardown"
-    run = start(stack, dag_id, new_table(), new_table())
+    run = stack.start(dag_id, new_table(), new_table())
     assert stack.airflow.wait_for_run(dag_id, run) == "failed"
     leases = [stack.airflow.xcom(dag_id, run, "acquire", index)["lease_id"] for index in (0, 1)]
     assert len(set(leases)) == 2

@@ -41,16 +41,12 @@ def pending(stack, *tables: str) -> None:
     wait_until(all_pending)
 
 
-def tasks(stack, dag_id: str, run: str) -> dict[str, str | None]:
-    return {each.task_id: each.state for each in stack.airflow.task_states(dag_id, run)}
-
-
 @pytest.mark.long
 def test_without_a_pending_table_nothing_is_done_and_nothing_fails(stack):
     stack.airflow.wait_for_dag("fluss_tiering")
     run = stack.airflow.trigger("fluss_tiering")
     assert stack.airflow.wait_for_run("fluss_tiering", run) == "success"
-    assert set(tasks(stack, "fluss_tiering", run).values()) == {"skipped"}
+    assert set(stack.states("fluss_tiering", run).values()) == {"skipped"}
 
 
 def test_all_pending_tables_are_tiered_by_one_application_while_the_sensor_is_deferred(stack, new_table):
@@ -59,7 +55,7 @@ def test_all_pending_tables_are_tiered_by_one_application_while_the_sensor_is_de
     run = stack.airflow.trigger("fluss_tiering")
     seen = set()
     while (state := stack.airflow.run_state("fluss_tiering", run)) not in ("success", "failed"):
-        now = tasks(stack, "fluss_tiering", run)
+        now = stack.states("fluss_tiering", run)
         (status,) = stack.client.list_tiering_statuses(TablePath.parse(keyed))
         seen.add((now.get("tier.submit"), now.get("tier.wait"), status.state))
         time.sleep(0.2)
@@ -88,7 +84,7 @@ def test_a_table_that_cannot_be_tiered_is_named_and_the_other_is_tiered_all_the_
     pending(stack, good, bad)
     run = stack.airflow.trigger("fluss_tiering")
     assert stack.airflow.wait_for_run("fluss_tiering", run) == "failed"
-    assert tasks(stack, "fluss_tiering", run) == {
+    assert stack.states("fluss_tiering", run) == {
         "pending_batches": "success",
         "tier.acquire": "success",
         "tier.submit": "failed",
@@ -110,14 +106,13 @@ def test_a_table_that_cannot_be_tiered_is_named_and_the_other_is_tiered_all_the_
 
 @pytest.mark.long
 def test_an_application_that_outlives_its_killed_task_ends_its_round_and_leaves_no_lease(stack, new_table):
-    stack.airflow.wait_for_dag("killed_with_spark")
     table = new_table()
-    run = stack.airflow.trigger("killed_with_spark", {"tables": [table]})
+    run = stack.start("killed_with_spark", table)
     path = TablePath.parse(table)
     wait_until(lambda: stack.client.list_tiering_statuses(path)[0].state is TieringState.TIERING, 600, every=0.1)
     os.kill(stack.airflow.task_state("killed_with_spark", run, "submit").pid, signal.SIGKILL)
     assert stack.airflow.wait_for_run("killed_with_spark", run) == "failed"
-    assert tasks(stack, "killed_with_spark", run) == {
+    assert stack.states("killed_with_spark", run) == {
         "acquire": "success",
         "submit": "failed",
         "wait": "success",
@@ -130,10 +125,9 @@ def test_an_application_that_outlives_its_killed_task_ends_its_round_and_leaves_
 
 @pytest.mark.long
 def test_a_submit_that_is_marked_failed_tells_the_sensor_and_leaves_no_lease(stack, new_table):
-    stack.airflow.wait_for_dag("killed_with_spark")
     table = new_table()
-    run = stack.airflow.trigger("killed_with_spark", {"tables": [table]})
-    wait_until(lambda: tasks(stack, "killed_with_spark", run)["submit"] == "running", every=0.3)
+    run = stack.start("killed_with_spark", table)
+    wait_until(lambda: stack.states("killed_with_spark", run)["submit"] == "running", every=0.3)
     wait_until(lambda: "Spark-Submit cmd" in stack.airflow.task_log("killed_with_spark", run, "submit"), every=0.3)
     lease = stack.airflow.xcom("killed_with_spark", run, "acquire")
     # A claimed table keeps the sensor waiting until the submit task says that it was killed.

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from page_support import USERS, AirflowPage
 from page_tables import Tables
-from provider_support import Server
 
 from chromium import WHY_MISSING, Chromium
+from engine_support import ServerProcess
 from examples.flights.airflow_processes import AirflowProcesses
 from examples.flights.processes import Processes
 from examples.ports import free_ports
@@ -25,7 +25,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session")
 @needs("airflow")
-def airflow(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowPage]:
+def airflow(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowPage]:
     """The API server alone. Its base URL has a path, which is the harder case for the addresses on the page."""
     folder = tmp_path_factory.mktemp("page-airflow")
     passwords = folder / "passwords.json"

@@ -7,12 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
+from engine_support import descriptor, put
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import MaintenanceReport
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TablePath, WriteKind
+from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, RoundOrigin, TieringStats
 
 OUT_OF_SPACE = (
@@ -52,25 +51,14 @@ class Tables:
     ) -> TablePath:
         """Create a table that is tiered, with rows and with more options."""
         path = TablePath.parse(name)
-        columns = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
-        self._client.create_table(
-            path,
-            TableDescriptor(
-                columns,
-                primary_key=("id",),
-                bucket_keys=("id",),
-                num_buckets=2,
-                properties={"table.datalake.enabled": "true", "table.datalake.freshness": freshness, **(options or {})},
-            ),
-        )
+        self._client.create_table(path, descriptor(num_buckets=2, freshness=freshness, properties=options))
         if rows:
             self.write(path, rows)
         return path
 
     def write(self, path: TablePath, rows: int) -> None:
-        schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
-        data = pa.table({"id": range(rows), "name": [f"name {i}" for i in range(rows)]}, schema=schema)
-        list(self._client.write_rows(path, WriteKind.UPSERT, [data]))
+        (table,) = self._client.get_tables([path])
+        put(self._client, table, {number: f"name {number}" for number in range(rows)})
 
     def claim(self, path: TablePath, origin: RoundOrigin | None = ORIGIN) -> Claim:
         lease = f"application-{path}"

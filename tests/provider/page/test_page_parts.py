@@ -112,17 +112,6 @@ def test_a_chart_has_the_lag_that_each_round_ended():  # E31
     assert lags.bars[0].x == lags.left
 
 
-def test_rounds_without_rows_are_folded_and_not_in_the_charts():  # E32
-    empty = [
-        replace(a_round(epoch, TieringState.TIERED, 0, 1, 0), stats=TieringStats()) for epoch in (1, 2, 4, 6, 7, 8)
-    ]
-    others = [a_round(3, TieringState.TIERED, 0, 1, 5), a_round(5, TieringState.FAILED, 0, 1, None)]
-    rounds = sorted([*empty, *others], key=lambda each: -each.tiering_epoch)
-    assert [[each.tiering_epoch for each in part] for part in folded(rounds)] == [[8, 7, 6], [5], [4], [3], [2, 1]]
-    for chart in charts(rounds, now=1):
-        assert [bar.epoch for bar in chart.bars] == [3, 5]
-
-
 def test_links_lead_to_the_run_and_the_log_of_a_round():  # E31
     origin = RoundOrigin("tier", "manual__2026-11-28T03:00:00+00:00", "shop.submit", 0, 2)
     run = "dags/tier/runs/manual__2026-11-28T03%3A00%3A00%2B00%3A00"
