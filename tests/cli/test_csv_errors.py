@@ -38,6 +38,18 @@ def row(**values: str) -> str:
     return ",".join({"id": "1", **values}.get(name, "") for name in NAMES)
 
 
+@pytest.fixture
+def put(command, typed, tmp_path):
+    """Puts the file `rows.csv` with these lines below its header."""
+
+    def call(*lines, options=()):
+        path = tmp_path / "rows.csv"
+        path.write_text("\n".join([",".join(NAMES), *lines, ""]))
+        return command("put", typed, path, *options)
+
+    return call
+
+
 @pytest.mark.parametrize(
     ("column", "value", "kind"),
     [
@@ -62,45 +74,34 @@ def row(**values: str) -> str:
         ("c", "abc", "CHAR(2)"),
     ],
 )
-def test_the_line_the_column_and_the_value_are_told(command, typed, tmp_path, column, value, kind):
-    path = tmp_path / "rows.csv"
+def test_the_line_the_column_and_the_value_are_told(command, typed, put, tmp_path, column, value, kind):
     # An empty line and a line break in a value count as lines of the file, and not as rows.
-    lines = [",".join(NAMES), row(note='"two\nlines"'), "", row(), row(**{column: value}), row(id="2")]
-    path.write_text("\n".join(lines))
-    said = command("put", typed, path)
-    assert said.refuses(2, f"cannot read {path}: line 6, column '{column}' ({kind}): ")
+    said = put(row(note='"two\nlines"'), "", row(), row(**{column: value}), row(id="2"))
+    assert said.refuses(2, f"cannot read {tmp_path / 'rows.csv'}: line 6, column '{column}' ({kind}): ")
     assert value in said.err or value == "1.234", "pyarrow does not show this one"
     assert command("scan", typed, "--format", "json").out == ""
 
 
-def test_a_missing_value_is_told_and_a_long_one_is_cut(command, typed, tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text(f"{','.join(NAMES)}\n{row()}\n{row(id='')}\n")
-    assert command("put", typed, path).refuses(2, "line 3, column 'id' (INT NOT NULL): there is no value")
-    path.write_text(f"{','.join(NAMES)}\n{row(x='y' * 5000)}\n")
-    answer = command("put", typed, path)
+def test_a_missing_value_is_told_and_a_long_one_is_cut(put):
+    assert put(row(), row(id="")).refuses(2, "line 3, column 'id' (INT NOT NULL): there is no value")
+    answer = put(row(x="y" * 5000))
     assert answer.refuses(2, "line 2, column 'x' (DOUBLE): ", "'yyy")
     assert len(answer.err) < 500
 
 
 @pytest.mark.parametrize("column", [name for name in NAMES if name not in {"b", "c", "note"}])
-def test_an_empty_text_is_refused_in_a_column_without_text(command, typed, tmp_path, column):
-    path = tmp_path / "rows.csv"
-    path.write_text("\n".join([",".join(NAMES), row(**{column: '""'})]))
-    assert command("put", typed, path).refuses(2, f"line 2, column '{column}' (")
+def test_an_empty_text_is_refused_in_a_column_without_text(put, column):
+    assert put(row(**{column: '""'})).refuses(2, f"line 2, column '{column}' (")
 
 
-def test_a_value_in_quotes_is_not_null(command, typed, tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("\n".join([",".join(NAMES), row(s="NA"), row(s='"NA"')]))
-    assert command("put", typed, path, "--null-value", "NA").refuses(2, "line 3, column 's' (TINYINT): ", "'NA'")
+def test_a_value_in_quotes_is_not_null(put):
+    refused = put(row(s="NA"), row(s='"NA"'), options=["--null-value", "NA"])
+    assert refused.refuses(2, "line 3, column 's' (TINYINT): ", "'NA'")
 
 
-def test_infinity_and_nan_are_taken_by_name(command, client, typed, tmp_path):
-    path = tmp_path / "rows.csv"
-    rows = [row(x=name, fl=name) for name in ("inf", "-inf", "nan", " Infinity", "-INF", "1e-60", "3.4028235e38")]
-    path.write_text("\n".join([",".join(NAMES), *rows]))
-    assert "Appended 7 rows" in command("put", typed, path).out
+def test_infinity_and_nan_are_taken_by_name(command, typed, put):
+    names = ("inf", "-inf", "nan", " Infinity", "-INF", "1e-60", "3.4028235e38")
+    assert "Appended 7 rows" in put(*(row(x=name, fl=name) for name in names)).out
     assert [line.split(",") for line in command("scan", typed, "--columns", "x,fl").out.splitlines()[1:]] == [
         ["inf", "inf"],
         ["-inf", "-inf"],
@@ -140,10 +141,8 @@ def test_a_quote_that_nothing_closes_is_told(command, typed, tmp_path, monkeypat
     assert command("scan", typed, "--format", "json").out == ""
 
 
-def test_a_quote_within_a_value_without_quotes_opens_none(command, typed, tmp_path):
-    path = tmp_path / "inches.csv"
-    path.write_text("\n".join([",".join(NAMES), row(note='5" disk'), ""]))
-    assert command("put", typed, path).code == 0
+def test_a_quote_within_a_value_without_quotes_opens_none(command, typed, put):
+    assert put(row(note='5" disk')).code == 0
     assert '"note":"5\\" disk"' in command("scan", typed, "--format", "json").out
 
 
@@ -153,16 +152,15 @@ def test_text_that_is_not_utf8_is_told(command, typed, tmp_path):
     assert command("put", typed, path).refuses(2, "line 2, column 'note' (STRING)", "UTF8")
 
 
-def test_the_line_is_right_in_a_later_block_of_a_file(command, typed, tmp_path, monkeypatch):
-    path = tmp_path / "rows.csv"
+def test_the_line_is_right_in_a_later_block_of_a_file(put, tmp_path, monkeypatch):
     lines = 40_000
     monkeypatch.setattr(csv_rows, "READ", csv_rows.pa.csv.ReadOptions(use_threads=False, block_size=2**20))
-    path.write_text(f"{','.join(NAMES)}\n" + f"{row(note='x' * 40)}\n" * lines + f"{row(c='abc')}\n")
-    assert path.stat().st_size > 2 * 2**20
-    assert command("put", typed, path).refuses(2, f"line {lines + 2}, column 'c' (CHAR(2)): ")
+    refused = put(*[row(note="x" * 40)] * lines, row(c="abc"))
+    assert (tmp_path / "rows.csv").stat().st_size > 2 * 2**20
+    assert refused.refuses(2, f"line {lines + 2}, column 'c' (CHAR(2)): ")
 
 
-def test_empty_lines_are_rows_of_one_column_that_may_be_null_and_of_no_other(command, table, typed, tmp_path):
+def test_empty_lines_are_rows_of_one_column_that_may_be_null_and_of_no_other(command, table, put, tmp_path):
     command("tables", "create", f"{table}_null", "-c", "n INT")
     command("tables", "create", f"{table}_not_null", "-c", "n INT NOT NULL")
     path = tmp_path / "rows.csv"
@@ -170,14 +168,11 @@ def test_empty_lines_are_rows_of_one_column_that_may_be_null_and_of_no_other(com
     assert command("put", f"{table}_null", path).refuses(2, "line 5, column 'n' (INT): ")
     path.write_text("n\n1\n\n2\n\n")
     assert "Appended 2 rows" in command("put", f"{table}_not_null", path).out
-    path.write_text("\n\n".join([",".join(NAMES), row(), f"{row(id='2')}\n\n"]))
-    assert "Appended 2 rows" in command("put", typed, path).out
+    assert "Appended 2 rows" in put("", row(), "", row(id="2"), "", "").out
 
 
-def test_the_largest_decimals_are_taken(command, typed, tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text(f"{','.join(NAMES)}\n{row(large='9' * 38, d='-999.99', c='äö')}\n")
-    assert "Appended 1 row" in command("put", typed, path).out
+def test_the_largest_decimals_are_taken(put):
+    assert "Appended 1 row" in put(row(large="9" * 38, d="-999.99", c="äö")).out
 
 
 def test_a_column_that_csv_cannot_hold_is_named(command, table, tmp_path):

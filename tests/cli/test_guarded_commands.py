@@ -12,7 +12,6 @@ from fluss_tiering.cli.common.security import about_nothing
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.model.table import WriteKind
 from fluss_tiering.spark import maintenance_application
 from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOptions, MaintainOptions
 from fluss_tiering.spark.startup import session
@@ -57,27 +56,9 @@ def test_the_printed_submit_never_has_the_token(command, table, monkeypatch):
     assert "name the file with FLUSS_TIERING_TOKEN_FILE" in " ".join(answer.err.split())
 
 
-def test_tier_asks_for_the_role_before_spark_starts(command, tmp_path, monkeypatch):
-    pa = pytest.importorskip("pyarrow")
-    tokens = {
-        role: command("token", "create", role, "--file", tmp_path / "tokens", "--role", role).out.strip()
-        for role in ("reader", "admin")
-    }
-    monkeypatch.setattr(session, "SparkSession", None)
-    with ServerThread(tmp_path / "data", tokens_file=tmp_path / "tokens") as running:
-        with TieringClient(running.target, security=ClientSecurity(token=tokens["admin"])) as client:
-            path = new_table(client, primary_key=False).path
-            rows = pa.table({"id": pa.array([1], pa.int64()), "name": ["a"]})
-            assert list(client.write_rows(path, WriteKind.APPEND, [rows])) == [1]
-        monkeypatch.setenv("FLUSS_TIERING_TOKEN", tokens["reader"])
-        answer = command("tier", str(path), "--server", running.target)
-        assert answer.refuses(1, "token/reader may not call", "takes the role tierer")
-        assert "Spark" not in answer.out + answer.err
-
-
 @pytest.mark.parametrize(
     "arguments",
-    [["compact"], ["expire"], ["maintain"], ["clean", "--delete"]],
+    [["tier"], ["compact"], ["expire"], ["maintain"], ["clean", "--delete"]],
     ids=lambda arguments: arguments[0],
 )
 def test_what_changes_lake_tables_asks_for_the_role_before_spark_starts(command, tmp_path, monkeypatch, arguments):
@@ -86,7 +67,7 @@ def test_what_changes_lake_tables_asks_for_the_role_before_spark_starts(command,
     monkeypatch.setattr(session, "SparkSession", None)
     with ServerThread(tmp_path / "data", tokens_file=tmp_path / "tokens") as running:
         with TieringClient(running.target, security=ClientSecurity(token=admin)) as client:
-            path = new_table(client).path
+            path = new_table(client, [1]).path
         monkeypatch.setenv("FLUSS_TIERING_TOKEN", reader)
         answer = command(*arguments, str(path), "--server", running.target)
         assert answer.refuses(1, "token/reader may not call", "takes the role tierer")

@@ -24,6 +24,16 @@ print_table(None, [Heading(title, numeric=number > 1) for number, title in enume
 """
 
 
+MAIN = "from fluss_tiering.cli.main import main; main()"
+
+
+def run(server, *command: object, **options: object) -> subprocess.CompletedProcess:
+    """Run a program to its end with this server; errors, and output that goes nowhere else, are kept as texts."""
+    kept = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 60, **options}
+    environment = {**os.environ, "FLUSS_TIERING_SERVER": server.target, **kept.pop("env", {})}
+    return subprocess.run(command, env=environment, check=False, **kept)
+
+
 @pytest.mark.system
 @cases("columns", [None, "60"])
 def test_a_piped_table_has_room_for_its_words(columns):
@@ -45,15 +55,7 @@ def test_a_piped_table_has_room_for_its_words(columns):
 @cases("arguments", [["status", "--json"], ["--help"]])
 def test_output_that_cannot_be_written_is_told_in_words(arguments, server):
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(
-            [sys.executable, "-c", "from fluss_tiering.cli.main import main; main()", *arguments],
-            env={**os.environ, "FLUSS_TIERING_SERVER": server.target},
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        ended = run(server, sys.executable, "-c", MAIN, *arguments, stdout=full)
     assert ended.returncode == 1
     assert ended.stderr == "error: cannot write to standard output: No space left on device\n"
 
@@ -73,29 +75,14 @@ def print_json(values):
 output.print_json = print_json
 main.main()
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", program, "status", "--json"],
-        env={**os.environ, "FLUSS_TIERING_SERVER": server.target},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    ended = run(server, sys.executable, "-c", program, "status", "--json")
     assert ended.returncode == 1
     assert ended.stderr == "error: No usable temporary directory found in ['/proc/full']\n"
 
 
 @pytest.mark.system
-def test_closed_output_is_told_in_words(tmp_path):
-    program = "from fluss_tiering.cli.main import main; main()"
-    ended = subprocess.run(
-        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", program, "serve"],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+def test_closed_output_is_told_in_words(tmp_path, server):
+    ended = run(server, "sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", MAIN, "serve", cwd=tmp_path)
     assert ended.returncode == 1
     assert ended.stderr == "error: cannot write to standard output: it is closed\n"
     assert not list(tmp_path.iterdir()), "nothing was done"
@@ -153,13 +140,7 @@ def test_a_column_may_have_any_name(command, table, tmp_path):
 )
 def test_no_locale_makes_a_command_fail(arguments, locale, server, command):
     command("tables", "create", "cli.plain", "-c", "id BIGINT NOT NULL")
-    ended = subprocess.run(
-        [sys.executable, "-c", "from fluss_tiering.cli.main import main; main()", *arguments],
-        env={**os.environ, **locale, "FLUSS_TIERING_SERVER": server.target},
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
+    ended = run(server, sys.executable, "-c", MAIN, *arguments, env=locale, text=False)
     assert b"Traceback" not in ended.stderr
     assert ended.returncode == (0 if arguments[1] == "list" else 2)
 

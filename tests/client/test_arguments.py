@@ -19,16 +19,6 @@ _PATH = TablePath("db", "t")
 _ROWS = pa.table({"a": [1]})
 
 
-@pytest.mark.parametrize("name", ["limit", "batch_size_bytes"])
-@pytest.mark.parametrize("value", [0, -1, 2**63])
-def test_a_scan_of_less_than_a_row_or_a_byte_is_refused(name: str, value: int) -> None:
-    with (
-        TieringClient(_NOWHERE) as client,
-        pytest.raises(FlussTieringError, match=f"{name} {value}: expected"),
-    ):
-        client.scan(_PATH, **{name: value})
-
-
 def test_a_text_in_the_place_of_a_list_is_no_list_of_tables() -> None:
     with TieringClient(_NOWHERE) as client, pytest.raises(FlussTieringError, match="'d' is not a table path"):
         client.get_tables("db.t")  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from engine_support import new_path, new_table, put
+from engine_support import new_path, new_table, put, tier
 from fluss_tiering.client import TieringClient, finish_unchanged_tables
 from fluss_tiering.client.unchanged import records_waiting
 from fluss_tiering.model.table import TableInfo, TablePath
@@ -31,15 +31,6 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "own_session", started)
 
 
-def tier_by_hand(client: TieringClient, table: TableInfo) -> None:
-    """Register a lake snapshot with the whole log, as a round does."""
-    (claim,) = client.claim_tables([table.path], "by-hand", None, "driver")
-    ends = {each.bucket: each.log_end_offset for each in client.list_buckets([table.path])[table.path]}
-    path = client.prepare_lake_snapshot(table, claim.tiering_epoch, ends)
-    client.commit_lake_snapshot(table, claim.tiering_epoch, claim.tiering_epoch, ends, path, f"c{claim.tiering_epoch}")
-    client.heartbeat(finished=[HeartbeatEntry(table.table_id, claim.tiering_epoch)])
-
-
 def finished(client: TieringClient, *tables: TableInfo) -> set[str]:
     statuses = [status for table in tables for status in client.list_tiering_statuses(table.path)]
     return {str(path) for path in finish_unchanged_tables(client, statuses)}
@@ -48,7 +39,7 @@ def finished(client: TieringClient, *tables: TableInfo) -> set[str]:
 def test_only_tables_without_new_rows_are_finished(client: TieringClient) -> None:  # D27
     never, unchanged, changed = (new_table(client, [1, 2]) for _ in range(3))
     for table in (unchanged, changed):
-        tier_by_hand(client, table)
+        tier(client, table)
     put(client, changed, {3: "new"})
     assert records_waiting(client, [never.path, unchanged.path, changed.path, new_path()]) == {
         never.path: 2,
@@ -67,7 +58,7 @@ def test_only_tables_without_new_rows_are_finished(client: TieringClient) -> Non
 def test_a_table_that_failed_or_is_held_is_left_alone(client: TieringClient) -> None:  # D27
     failed, held = new_table(client, [1]), new_table(client, [1])
     for table in (failed, held):
-        tier_by_hand(client, table)
+        tier(client, table)
     (claim,) = client.claim_tables([failed.path], "lease", None, "driver")
     client.heartbeat(failed=[HeartbeatEntry(failed.table_id, claim.tiering_epoch, "broken")])
     client.claim_tables([held.path], "lease", None, "driver")
@@ -81,7 +72,7 @@ def test_an_application_without_new_rows_starts_no_spark(
 ) -> None:  # D27
     table = new_table(client, [1], freshness="1ms")
     client.alter_table(table.path, {"table.datalake.tier-when-unchanged": "true"})
-    tier_by_hand(client, table)
+    tier(client, table)
     wait_until(lambda: client.list_tiering_statuses(table.path)[0].state is TieringState.PENDING)
     before = client.list_tiering_statuses(table.path)[0].tiering_epoch
     options = TierOptions(server=server.target, tables=(table.path,), drain=drain)
@@ -111,7 +102,7 @@ def test_a_drain_that_follows_starts_spark_once_something_was_written(
     client: TieringClient, server, no_spark: None
 ) -> None:  # D27
     table = new_table(client, [1], freshness="1ms")
-    tier_by_hand(client, table)
+    tier(client, table)
     options = TierOptions(server=server.target, tables=(table.path,), drain=True, follow=True)
     with ThreadPoolExecutor(1) as threads:
         draining = threads.submit(application.run, options)
@@ -139,7 +130,7 @@ def test_a_table_that_is_pending_again_at_once_starts_no_spark(
     monkeypatch.setattr(application, "finish_unchanged_tables", finish_and_wait)
     table = new_table(client, [1], freshness="1ms")
     client.alter_table(table.path, {"table.datalake.tier-when-unchanged": "true"})
-    tier_by_hand(client, table)
+    tier(client, table)
     wait_until(pending)
     budget = "2s" if follow else None
     options = TierOptions(server=server.target, tables=(table.path,), drain=True, follow=follow, time_budget=budget)
@@ -154,7 +145,7 @@ def test_status_says_what_waits_and_when_the_next_round_is_due(
     from fluss_tiering.cli.status import status  # noqa: PLC0415
 
     table = new_table(client, [1, 2, 3], freshness="1h")
-    tier_by_hand(client, table)
+    tier(client, table)
     put(client, table, {4: "new", 5: "new"})
     capsys.readouterr()
     status(table.path, server=server.target, json=True)
@@ -174,7 +165,7 @@ def test_status_says_that_a_table_rests_until_it_is_written_to(client: TieringCl
     from fluss_tiering.cli.status import status  # noqa: PLC0415
 
     table = new_table(client, [1, 2, 3], freshness="1ms")  # D27
-    tier_by_hand(client, table)
+    tier(client, table)
     # Its freshness is over in a moment.
     wait_until(lambda: client.list_tiering_statuses(table.path)[0].next_round_time < time.time_ns() // 1_000_000)
     monkeypatch.setattr(output, "console", Console(width=160))
@@ -189,12 +180,12 @@ def test_status_says_that_a_table_rests_until_it_is_written_to(client: TieringCl
 
 def test_a_table_that_was_switched_on_again_has_a_round_that_opens_the_lake_table(client: TieringClient) -> None:
     table = new_table(client, [1, 2])
-    tier_by_hand(client, table)
+    tier(client, table)
     assert finished(client, table) == {str(table.path)}
     for value in ("false", "true"):
         client.alter_table(table.path, set_properties={"table.datalake.enabled": value})
     (status,) = client.list_tiering_statuses(table.path)
     assert status.switched_on_time is not None
     assert finished(client, table) == set()
-    tier_by_hand(client, table)
+    tier(client, table)
     assert finished(client, table) == {str(table.path)}

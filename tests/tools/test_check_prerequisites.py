@@ -20,7 +20,7 @@ def check(**environment: str) -> subprocess.CompletedProcess[str]:
 def java(folder: Path, says: str) -> Path:
     """A folder with a `java` that says this of its version."""
     program = folder / "bin" / "java"
-    program.parent.mkdir()
+    program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
     program.chmod(0o755)
     program.with_name("javac").touch()
@@ -35,26 +35,17 @@ def test_java_that_spark_runs_on_passes(tmp_path, version):
 
 @pytest.mark.system
 def test_missing_java_says_what_to_install(tmp_path):
-    answer = check(PATH=str(tmp_path))
-    assert answer.returncode == 1
-    assert "There is no `javac` on PATH" in answer.stderr
-    assert "openjdk-17-jdk" in answer.stderr
-
-
-@pytest.mark.system
-def test_java_without_a_compiler_says_what_to_install(tmp_path):
-    (java(tmp_path, 'openjdk version "17.0.15"') / "bin" / "javac").unlink()
-    answer = check(JAVA_HOME=str(tmp_path))
-    assert answer.returncode == 1
-    assert f"JAVA_HOME={tmp_path} has no bin/javac" in answer.stderr
-    assert "openjdk-17-jdk" in answer.stderr
-
-
-@pytest.mark.system
-def test_wrong_java_home_is_named(tmp_path):
-    answer = check(JAVA_HOME=str(tmp_path))
-    assert answer.returncode == 1
-    assert f"JAVA_HOME={tmp_path} has no bin/java" in answer.stderr
+    empty, without_compiler = tmp_path / "empty", java(tmp_path / "runtime", 'openjdk version "17.0.15"')
+    (without_compiler / "bin" / "javac").unlink()
+    for environment, words in (
+        ({"PATH": str(tmp_path)}, "There is no `javac` on PATH"),
+        ({"JAVA_HOME": str(empty)}, f"JAVA_HOME={empty} has no bin/java"),
+        ({"JAVA_HOME": str(without_compiler)}, f"JAVA_HOME={without_compiler} has no bin/javac"),
+    ):
+        answer = check(**environment)
+        assert answer.returncode == 1
+        assert words in answer.stderr
+        assert "openjdk-17-jdk" in answer.stderr
 
 
 @pytest.mark.system
