@@ -49,6 +49,12 @@ def lake_table_name(table: TableInfo) -> str:
     return ".".join(map(quoted, (catalog_name(table.lake_catalog_properties), path.database, path.table)))
 
 
+def procedure_call(table: TableInfo, procedure: str, arguments: str) -> str:
+    """Return the call of a procedure of Iceberg for a table's lake table, in Spark SQL."""
+    catalog = quoted(catalog_name(table.lake_catalog_properties))
+    return f"CALL {catalog}.system.{procedure}(table => '{table.lake_path}', {arguments})"
+
+
 def quoted(name: str) -> str:
     """Return a name as it is written in Spark SQL."""
     return "`" + name.replace("`", "``") + "`"

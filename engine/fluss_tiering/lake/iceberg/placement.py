@@ -9,7 +9,7 @@ from typing import Any
 from fluss_tiering.lake.iceberg.deletes import can_be_read
 from fluss_tiering.lake.iceberg.layout import has_text_keys
 from fluss_tiering.lake.iceberg.validation import spec_fields
-from fluss_tiering.lake.names import lake_table_name
+from fluss_tiering.lake.names import procedure_call
 from fluss_tiering.lake.protocol import ANY_BUCKET, LakePlace, LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
@@ -89,12 +89,12 @@ class Placement:
         if not self._by_rows:
             return self.place_of(file)
         if not _can_be_read(file):
-            name = lake_table_name(self._table)
+            rewrite = procedure_call(self._table, "rewrite_data_files", "options => map('rewrite-all', 'true')")
             raise FlussTieringError(
                 ErrorCode.LAKE_TABLE_MISMATCH,
-                f"rounds cannot write to the lake table {name}: the data file {file.location} or one of its delete "
-                "files is no Parquet file, so that rounds do not find the rows that they update or delete; rewrite it: "
-                f"CALL system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))",
+                f"rounds cannot write to the lake table {self._table.lake_path}: the data file {file.location} or one "
+                "of its delete files is no Parquet file, so that rounds do not find the rows that they update or "
+                f"delete; rewrite it: {rewrite}",
             )
         return ANY_BUCKET, file.partition[: self.leading_keys]
 

@@ -8,7 +8,7 @@ from typing import Any
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.library import JavaTable, ask
 from fluss_tiering.lake.iceberg.summary import COMMIT_USER_KEY, OFFSETS_KEYS, from_summary
-from fluss_tiering.lake.names import catalog_name, lake_table_name, quoted
+from fluss_tiering.lake.names import lake_table_name, procedure_call, quoted
 from fluss_tiering.lake.protocol import CommittedSnapshot, ForeignCommit, LakeCommit, ReadOffsets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import COMMIT_USER
@@ -78,11 +78,7 @@ def committed_snapshot(
     snapshot_id, commit = newest
     if isinstance(commit, LakeCommit):
         return CommittedSnapshot(snapshot_id, commit)
-    undo = (
-        ""
-        if known is None
-        else f", or go back to what is registered: {procedure_call(table, 'set_current_snapshot', known)}"
-    )
+    undo = "" if known is None else f", or go back to what is registered: {_made_current(table, known)}"
     if read_offsets is None:
         raise mismatch(
             table,
@@ -130,14 +126,12 @@ def missing_snapshot(table: TableInfo, handle: JavaTable, known: int, *, on_main
     return mismatch(
         table,
         f"{said}: it was rolled back or replaced",
-        f"make that snapshot the current one again: {procedure_call(table, 'set_current_snapshot', known)}",
+        f"make that snapshot the current one again: {_made_current(table, known)}",
     )
 
 
-def procedure_call(table: TableInfo, procedure: str, snapshot_id: int) -> str:
-    """Return the call of a procedure of Iceberg that takes a snapshot of a lake table, in Spark SQL."""
-    catalog = quoted(catalog_name(table.lake_catalog_properties))
-    return f"CALL {catalog}.system.{procedure}(table => '{table.lake_path}', snapshot_id => {snapshot_id})"
+def _made_current(table: TableInfo, snapshot_id: int) -> str:
+    return procedure_call(table, "set_current_snapshot", f"snapshot_id => {snapshot_id}")
 
 
 def mismatch(table: TableInfo, difference: str, remedy: str) -> FlussTieringError:
