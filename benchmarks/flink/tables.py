@@ -61,7 +61,7 @@ class BenchmarkTables:
         self._client.call(create_table(path, descriptor))
         self._settled[path] = time.monotonic()
         self._wait_for(lambda: self._all_led(path), f"leaders of {path}")
-        return self._client.call(table(path)).info
+        return self._client.call(table(path))
 
     def load(self, name: str, count: int, *, primary_key: bool = False) -> TableInfo:
         """Create a table with rows of the ids from 0 on. If it has a key, return when KV snapshots hold all rows."""

@@ -33,7 +33,6 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.storage.fluss.access import ClusterAccess
 from fluss_tiering.storage.fluss.rpc.acls import MissingAcl
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_database, create_table
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.open import open_bucket_scans, open_split_reader
 from fluss_tiering.storage.protocol import SplitReader
 from waiting import wait_until
@@ -50,12 +49,12 @@ class Shop:
 
     guarded: GuardedCluster
     database: str
-    keyed: ClusterTable
-    logged: ClusterTable
+    keyed: TableInfo
+    logged: TableInfo
 
     @property
     def paths(self) -> list[TablePath]:
-        return [self.keyed.info.path, self.logged.info.path]
+        return [self.keyed.path, self.logged.path]
 
     def allow(self, uses: Sequence[Use], *others: Acl) -> None:
         """Give the user of the server the rights that are documented for these uses, and others."""
@@ -104,10 +103,10 @@ def ids_of(batches: Iterator[Any]) -> list[int]:
     return [each for batch in batches for each in batch.records.column("id").to_pylist()]
 
 
-def known(client: TieringClient, made: ClusterTable) -> TableInfo:
+def known(client: TieringClient, made: TableInfo) -> TableInfo:
     """Return the table as the server tells it, once it has found the table."""
-    wait_until(lambda: client.list_tiering_statuses(made.info.path))
-    (found,) = client.get_tables([made.info.path])
+    wait_until(lambda: client.list_tiering_statuses(made.path))
+    (found,) = client.get_tables([made.path])
     return found
 
 
@@ -146,12 +145,12 @@ def test_rounds_and_scans_need_the_rights_to_tier(shop: Shop, client: TieringCli
         found = known(client, made)
         tier(client, found)
         assert client.lake_snapshot(found.path) is not None
-    with client.scan(shop.keyed.info.path) as scan:
+    with client.scan(shop.keyed.path) as scan:
         assert pa.Table.from_batches(scan, schema=scan.schema).num_rows == ROWS
 
 
 def test_nothing_else_is_allowed_to_who_may_tier(shop: Shop, client: TieringClient) -> None:
-    path = shop.keyed.info.path
+    path = shop.keyed.path
     found = known(client, shop.keyed)
     with refused(ErrorCode.AUTHORIZATION, missing("WRITE", "TABLE", str(path))):
         put(client, found, 1)
@@ -238,7 +237,7 @@ def test_read_alone_is_enough_for_who_reads_rows(shop: Shop, client: TieringClie
 
 def test_a_right_that_is_taken_away_takes_no_state_away(shop: Shop, folder: Path) -> None:
     fill(shop)
-    path = shop.logged.info.path
+    path = shop.logged.path
     hidden = missing("DESCRIBE", "TABLE", str(path))
     shop.allow(TO_TIER)
     with (
@@ -255,7 +254,7 @@ def test_a_right_that_is_taken_away_takes_no_state_away(shop: Shop, folder: Path
         with refused(ErrorCode.AUTHORIZATION, hidden):
             client.get_tables([path])
         assert client.list_tables(shop.database) == []
-        assert status(client, shop.logged.info).tiering_epoch >= before.tiering_epoch
+        assert status(client, shop.logged).tiering_epoch >= before.tiering_epoch
     # A server that has not seen the table yet keeps its state, too.
     with (
         capture_logs() as log,
@@ -286,7 +285,7 @@ def test_a_hidden_table_that_the_coordinator_hands_out(shop: Shop, folder: Path)
 
 
 def test_a_table_that_is_dropped_is_not_taken_for_a_hidden_one(shop: Shop, client: TieringClient) -> None:
-    path = shop.keyed.info.path
+    path = shop.keyed.path
     known(client, shop.keyed)
     shop.guarded.java.drop(path)
     wait_until(lambda: path not in {each.path for each in client.list_tiering_statuses()})

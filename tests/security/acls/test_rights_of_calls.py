@@ -16,7 +16,7 @@ from fluss_tiering.formats.compacted.kv_batches import encode_kv_batch
 from fluss_tiering.formats.compacted.row import encode_values
 from fluss_tiering.formats.log.batch import encode_log_batch
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TablePath
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 from fluss_tiering.storage.fluss.rpc.acls import ResourceType
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import BucketLeader, Call, ServerKind
@@ -24,7 +24,6 @@ from fluss_tiering.storage.fluss.rpc.calls import kv, lake, log, tables, writes
 from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 
 DATABASE = "acl_calls"
 KEYED, LOGGED, DAYS, GONE = (TablePath(DATABASE, name) for name in ("keyed", "logged", "days", "gone"))
@@ -51,7 +50,7 @@ class Sample:
     before: Callable[[], object] | None = None
 
 
-def made(guarded: GuardedCluster, path: TablePath, **options: Any) -> ClusterTable:
+def made(guarded: GuardedCluster, path: TablePath, **options: Any) -> TableInfo:
     columns = (*COLUMNS, Column("day", DataType.parse("STRING NOT NULL"))) if "partition_keys" in options else COLUMNS
     guarded.admin.call(tables.create_database(path.database, ignore_if_exists=True))
     guarded.admin.call(tables.create_table(path, TableDescriptor(columns=columns, num_buckets=1, **options)))
@@ -66,12 +65,10 @@ def samples(guarded: GuardedCluster) -> Mapping[ApiKey, Sample]:
     made(guarded, DAYS, partition_keys=("day",))
     upsert(guarded.admin, keyed, rows(0, 5))
     snapshot = snapshot_behind(guarded.admin, keyed, 5)
-    bucket, log_bucket = TableBucket(keyed.info.table_id, 0), TableBucket(logged.info.table_id, 0)
+    bucket, log_bucket = TableBucket(keyed.table_id, 0), TableBucket(logged.table_id, 0)
     batch = rows(0, 3)
-    to_log = encode_log_batch(0, 0, batch, schema_id=logged.info.schema_id, change_types=None, compression="ZSTD")
-    to_kv = encode_kv_batch(
-        [b"\1\0\0\0\0\0\0\0"], encode_values(rows(1, 2), COLUMNS, keyed.info.schema_id).to_pylist(), 1
-    )
+    to_log = encode_log_batch(0, 0, batch, schema_id=logged.schema_id, change_types=None, compression="ZSTD")
+    to_kv = encode_kv_batch([b"\1\0\0\0\0\0\0\0"], encode_values(rows(1, 2), COLUMNS, keyed.schema_id).to_pylist(), 1)
     acquired = kv.acquire_lease(LEASE, 60_000, {bucket: snapshot.snapshot_id})
     calls = {
         ApiKey.GET_METADATA: Sample(metadata([KEYED]), str(KEYED), hides=lambda found: found.hidden == {KEYED}),
@@ -79,7 +76,7 @@ def samples(guarded: GuardedCluster) -> Mapping[ApiKey, Sample]:
         ApiKey.GET_DATABASE_INFO: Sample(tables.database_created_time(DATABASE), DATABASE),
         ApiKey.LIST_TABLES: Sample(tables.list_tables(DATABASE), str(KEYED), hides=lambda found: KEYED not in found),
         ApiKey.GET_TABLE_INFO: Sample(tables.table(KEYED), str(KEYED)),
-        ApiKey.GET_TABLE_SCHEMA: Sample(tables.table_columns(KEYED, keyed.info.schema_id), str(KEYED)),
+        ApiKey.GET_TABLE_SCHEMA: Sample(tables.table_columns(KEYED, keyed.schema_id), str(KEYED)),
         ApiKey.LIST_PARTITION_INFOS: Sample(tables.list_partitions(DAYS), str(DAYS)),
         ApiKey.LIST_OFFSETS: Sample(log.log_offset(KEYED, bucket, log.OffsetType.LATEST), str(KEYED)),
         ApiKey.GET_LATEST_KV_SNAPSHOTS: Sample(kv.latest_kv_snapshots(KEYED), str(KEYED)),
@@ -101,9 +98,7 @@ def samples(guarded: GuardedCluster) -> Mapping[ApiKey, Sample]:
         ApiKey.CREATE_PARTITION: Sample(tables.create_partition(DAYS, DAY, ignore_if_exists=True), str(DAYS)),
         ApiKey.DROP_PARTITION: Sample(tables.drop_partition(DAYS, DAY, ignore_if_not_exists=True), str(DAYS)),
         ApiKey.CREATE_DATABASE: Sample(tables.create_database(DATABASE, ignore_if_exists=True)),
-        ApiKey.CREATE_TABLE: Sample(
-            tables.create_table(LOGGED, logged.info.descriptor, ignore_if_exists=True), DATABASE
-        ),
+        ApiKey.CREATE_TABLE: Sample(tables.create_table(LOGGED, logged.descriptor, ignore_if_exists=True), DATABASE),
         ApiKey.ALTER_TABLE: Sample(tables.alter_table(LOGGED, {"table.datalake.freshness": "5min"}), str(LOGGED)),
         ApiKey.DROP_TABLE: Sample(tables.drop_table(GONE, ignore_if_not_exists=True), str(GONE)),
         ApiKey.DROP_DATABASE: Sample(tables.drop_database("acl_gone", ignore_if_not_exists=True), "acl_gone"),

@@ -53,7 +53,7 @@ async def test_a_table_that_cannot_be_tiered_is_left_to_others(
     async def look() -> None:
         looked.append(True)
 
-    table_id = fluss.call(table(unknown)).info.table_id
+    table_id = fluss.call(table(unknown)).table_id
     # A fake in the place of tiering: of every type there is, some server may know none.
     coordinator: Any = SimpleNamespace(tiering=SimpleNamespace(make_due=lambda _table_id: None))
     async with AsyncFlussClient(fluss_cluster.bootstrap) as client:
@@ -74,7 +74,7 @@ def test_a_table_of_another_client_is_taken(fluss_cluster: FlussCluster, fluss: 
     path = TablePath("fluss", "others_want_it_tiered")
     with ClusterServer(tmp_path, fluss_cluster.bootstrap) as server, TieringClient(server.target) as client:
         fluss.call(create_table(path, descriptor(primary_key=False, freshness="200ms")))
-        made = fluss.call(table(path)).info
+        made = fluss.call(table(path))
         assert status(client, made).tiering_epoch in {0, 1}, "at once, before anybody looked for new tables"
         found = wait_for(client, made, TieringState.PENDING)
         assert found.tiering_epoch == 1

@@ -150,24 +150,23 @@ def test_the_command_says_that_rows_expire(
 ) -> None:
     run = command(cluster, monkeypatch)
     made = new_table_of_later(fluss, descriptor(primary_key=True, tiered=True), table__kv__ttl="7 d")
-    table = made.info
     end = upsert(fluss, made, rows(0, 10))
     snapshot_behind(fluss, made, end)
-    cluster.tier(table)
-    name = cluster.name(table)
+    cluster.tier(made)
+    name = cluster.name(made)
     said = (
         "Rows of this table expire in Fluss without a changelog (table.kv.ttl=7 d), and the lake keeps them. Rows that "
         "are only in the lake and may have expired:"
     )
-    assert run("verify", str(table.path), "--server", cluster.target) == 0
+    assert run("verify", str(made.path), "--server", cluster.target) == 0
     assert f"{said} 0." in " ".join(capsys.readouterr().out.split())
 
     cluster.spark.sql(f"INSERT INTO {name} SELECT 4711, name, __bucket, __offset, __timestamp FROM {name} WHERE id = 1")
-    assert run("verify", str(table.path), "--server", cluster.target) == 0
+    assert run("verify", str(made.path), "--server", cluster.target) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert f"{said} 1." in printed
     assert "4711" not in printed
-    assert run("verify", str(table.path), "--server", cluster.target, "--json") == 0
+    assert run("verify", str(made.path), "--server", cluster.target, "--json") == 0
     (audit,) = json.loads(capsys.readouterr().out)
     assert (audit["equal"], audit["kv_ttl"], audit["differences"]) == (True, "7 d", [])
     assert [(each["lake_rows"], each["expired_rows"]) for each in audit["buckets"]] == [(10, 1)]

@@ -45,7 +45,7 @@ def table(request: pytest.FixtureRequest, cluster: Tiering) -> Iterator[TableInf
 
 def add(fluss: FlussClient, table: TableInfo, name: str, kind: str) -> TableInfo:
     """Add a column, and return the table with it."""
-    return add_column(fluss, fluss.call(table_call(table.path)), name, kind).info
+    return add_column(fluss, fluss.call(table_call(table.path)), name, kind)
 
 
 def write(cluster: Tiering, table: TableInfo, rows: Rows, **deleted: Any) -> None:

@@ -123,7 +123,7 @@ def test_a_lake_table_that_fluss_takes_over_is_tiered_into(
     # Fluss notes in the lake table that tiering is off, and then refuses the lake table for that.
     cluster.spark.sql(f"ALTER TABLE {lake} SET TBLPROPERTIES ('fluss.table.datalake.enabled' = 'true')")
     cluster.client.alter_table(path, set_properties={"table.datalake.enabled": "true"})
-    assert fluss.call(table_call(path)).info.table_id == table.table_id
+    assert fluss.call(table_call(path)).table_id == table.table_id
     cluster.tier(table, claim_timeout_s=60)
     assert cluster.lake_rows(table) == sorted(named(range(8), "row").items())
     assert cluster.equal(table)

@@ -35,9 +35,9 @@ def test_a_call_for_each_server_tells_of_all_buckets(fluss: FlussClient, calls: 
     made = new_table(fluss, descriptor(num_buckets=6))
     for bucket in range(5):
         append(fluss, made, rows(0, bucket + 1), bucket, compression="ZSTD")
-    buckets = [TableBucket(made.info.table_id, number) for number in range(6)]
+    buckets = [TableBucket(made.table_id, number) for number in range(6)]
     counting = CountingClient(fluss)
-    found = log_offsets(counting, calls, made.info.path, buckets)
+    found = log_offsets(counting, calls, made.path, buckets)
     assert found == {bucket: (0, bucket.bucket + 1 if bucket.bucket < 5 else 0) for bucket in buckets}
     # Each of the two servers is asked for both ends.
     assert counting.calls.count(ApiKey.LIST_OFFSETS) == 4
@@ -45,15 +45,15 @@ def test_a_call_for_each_server_tells_of_all_buckets(fluss: FlussClient, calls: 
 
 def test_partitions_that_are_gone_are_left_out(fluss: FlussClient, calls: ParallelCalls) -> None:
     columns = (Column("id", DataType.parse("BIGINT")), Column("day", DataType.parse("STRING")))
-    made = new_table(fluss, TableDescriptor(columns=columns, num_buckets=2), partition_keys=("day",))
+    made = new_table(fluss, TableDescriptor(columns=columns, num_buckets=2, partition_keys=("day",)))
     for day in ("monday", "tuesday", "friday"):
-        fluss.call(create_partition(made.info.path, {"day": day}))
-    ids = [each.partition_id for each in fluss.call(list_partitions(made.info.path))]
+        fluss.call(create_partition(made.path, {"day": day}))
+    ids = [each.partition_id for each in fluss.call(list_partitions(made.path))]
     assert len(ids) == 3
-    there = [TableBucket(made.info.table_id, number, each) for each in ids for number in range(2)]
-    gone = TableBucket(made.info.table_id, 0, max(ids) + 1_000)
-    assert log_offsets(fluss, calls, made.info.path, [*there, gone]) == dict.fromkeys(there, (0, 0))
-    assert log_offsets(fluss, calls, made.info.path, [gone]) == {}
+    there = [TableBucket(made.table_id, number, each) for each in ids for number in range(2)]
+    gone = TableBucket(made.table_id, 0, max(ids) + 1_000)
+    assert log_offsets(fluss, calls, made.path, [*there, gone]) == dict.fromkeys(there, (0, 0))
+    assert log_offsets(fluss, calls, made.path, [gone]) == {}
 
 
 @pytest.mark.system
@@ -61,7 +61,7 @@ def test_who_does_not_wait_for_a_leader_hears_at_once_that_there_is_none(
     fluss: FlussClient, fluss_cluster: FlussCluster, calls: ParallelCalls
 ) -> None:
     made = new_table(fluss, descriptor(num_buckets=4))
-    buckets = [TableBucket(made.info.table_id, number) for number in range(4)]
+    buckets = [TableBucket(made.table_id, number) for number in range(4)]
     killed = fluss_cluster.tablet_servers[1]
     killed.kill()
     try:
@@ -71,10 +71,10 @@ def test_who_does_not_wait_for_a_leader_hears_at_once_that_there_is_none(
             FlussClient(fluss_cluster.bootstrap, timeout=3600) as patient,
             pytest.raises(FlussTieringError, match="no tablet server that is alive leads it") as told,
         ):
-            log_offsets(patient, calls, made.info.path, buckets, wait_for_leaders=False)
+            log_offsets(patient, calls, made.path, buckets, wait_for_leaders=False)
         assert told.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     finally:
         killed.start()
         fluss_cluster.wait_until_ready()
-    assert log_offsets(fluss, calls, made.info.path, buckets) == dict.fromkeys(buckets, (0, 0))
-    assert log_offsets(fluss, calls, made.info.path, buckets, wait_for_leaders=False) == dict.fromkeys(buckets, (0, 0))
+    assert log_offsets(fluss, calls, made.path, buckets) == dict.fromkeys(buckets, (0, 0))
+    assert log_offsets(fluss, calls, made.path, buckets, wait_for_leaders=False) == dict.fromkeys(buckets, (0, 0))

@@ -16,7 +16,6 @@ from fluss_tiering.storage.fluss import scans
 from fluss_tiering.storage.fluss.buckets import ClusterBuckets
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.fluss.storage import FlussStorage
 from waiting import wait_until
 
@@ -172,7 +171,7 @@ def test_a_storage_that_closes_ends_its_scans(storage: FlussStorage, fluss_clust
 def test_rows_from_before_a_column_was_added_have_it_too(storage: FlussStorage, fluss: FlussClient) -> None:
     before = new_table(storage)
     upsert(storage, before, 0, 4)
-    add_column(fluss, ClusterTable(before), "added", "INT")
+    add_column(fluss, before, "added", "INT")
     storage.listed.invalidate(before.path)
     table = storage.table(before.path)
     assert table.schema_id > before.schema_id

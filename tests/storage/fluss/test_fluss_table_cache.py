@@ -32,14 +32,14 @@ def storage(fluss_cluster: FlussCluster, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def test_after_its_buckets_a_table_has_the_columns_of_all_their_rows(storage: FlussStorage, fluss: FlussClient) -> None:
     made = new_table(fluss, descriptor())
-    path = made.info.path
-    assert storage.table(path).schema_id == made.info.schema_id
+    path = made.path
+    assert storage.table(path).schema_id == made.schema_id
     altered = add_column(fluss, made, "added", "INT")
-    assert storage.table(path).schema_id == made.info.schema_id, "it is fresh"
+    assert storage.table(path).schema_id == made.schema_id, "it is fresh"
 
     storage.buckets(path)
 
-    assert storage.table(path) == altered.info
+    assert storage.table(path) == altered
 
 
 @pytest.mark.parametrize("primary_key", [False, True])
@@ -47,8 +47,8 @@ def test_rows_with_a_column_that_was_added_just_now_are_written(
     storage: FlussStorage, fluss: FlussClient, primary_key: bool
 ) -> None:
     made = new_table(fluss, descriptor(primary_key=primary_key))
-    path, kind = made.info.path, WriteKind.UPSERT if primary_key else WriteKind.APPEND
-    assert storage.table(path).schema_id == made.info.schema_id
+    path, kind = made.path, WriteKind.UPSERT if primary_key else WriteKind.APPEND
+    assert storage.table(path).schema_id == made.schema_id
     add_column(fluss, made, "added", "INT")
     rows = pa.Table.from_pylist([{"id": 1, "name": "one", "added": 11}], schema=WIDER)
 

@@ -26,13 +26,19 @@ from fluss_support import USER, FlussCluster
 from fluss_tiering.formats.compacted.row import decode_values
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import Column, DataType, StorageDescription, TableBucket, TableDescriptor, WriteKind
+from fluss_tiering.model.table import (
+    Column,
+    DataType,
+    StorageDescription,
+    TableBucket,
+    TableDescriptor,
+    WriteKind,
+)
 from fluss_tiering.storage.fluss.access import ClusterAccess
 from fluss_tiering.storage.fluss.kv_scan import ClusterKvScan
 from fluss_tiering.storage.fluss.reading.scan_session import BucketScans, ScanSession
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.fluss.storage import FlussStorage
 from fluss_tiering.storage.open import open_bucket_scans
 
@@ -167,7 +173,7 @@ def test_the_java_client_reads_the_same(
 def test_rows_of_older_schemas_are_read_with_the_present_columns(storage: FlussStorage, fluss: FlussClient) -> None:
     before = new_table(storage)
     upsert(storage, before, 0, 4)
-    add_column(fluss, ClusterTable(before), "added", "INT")
+    add_column(fluss, before, "added", "INT")
     storage.listed.invalidate(before.path)
     table = storage.table(before.path)
     wider = pa.table({"id": [3, 4], "name": ["c", "d"], "added": [3, 4]})

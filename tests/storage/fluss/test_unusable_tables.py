@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,10 +38,10 @@ class Cluster:
         if call.api is ApiKey.LIST_TABLES:
             return [GOOD, BAD]
         if call.request.table_path.table_name == GOOD.table:
-            return SimpleNamespace(info=TableInfo(1, GOOD, 1, descriptor(), 0))
+            return TableInfo(1, GOOD, 1, descriptor(), 0)
         if self.error is not None:
             raise self.error
-        return SimpleNamespace(info=TableInfo(2, BAD, 1, replace(descriptor(), properties=self.properties), 0))
+        return TableInfo(2, BAD, 1, replace(descriptor(), properties=self.properties), 0)
 
 
 @pytest.fixture
@@ -121,9 +120,7 @@ def test_a_type_that_clients_cannot_be_told_of_is_refused(levels: int) -> None:
 
     def read() -> tuple[Column, ...]:
         text = json.dumps(table).encode()
-        return table_from_json(
-            text, path=BAD, table_id=2, schema_id=1, created_time=0, modified_time=0
-        ).info.descriptor.columns
+        return table_from_json(text, path=BAD, table_id=2, schema_id=1, created_time=0).descriptor.columns
 
     if levels > 16:
         with refused(ErrorCode.INVALID_TABLE, "nested more than 16 deep"):
@@ -135,7 +132,7 @@ def test_a_type_that_clients_cannot_be_told_of_is_refused(levels: int) -> None:
 def test_a_description_that_nests_too_deeply_to_be_read_is_an_error_of_its_table() -> None:
     text = b"[" * 100_000
     with refused(ErrorCode.CORRUPT_DATA, "RecursionError"):
-        table_from_json(text, path=BAD, table_id=2, schema_id=1, created_time=0, modified_time=0)
+        table_from_json(text, path=BAD, table_id=2, schema_id=1, created_time=0)
     with refused(ErrorCode.CORRUPT_DATA, "RecursionError"):
         columns_from_json(text, BAD)
 
@@ -155,7 +152,7 @@ class NumberedCluster:
         if call.api is ApiKey.LIST_TABLES:
             return [TablePath("shop", name) for name in self.ids]
         path = TablePath(call.request.table_path.database_name, call.request.table_path.table_name)
-        return SimpleNamespace(info=TableInfo(self.ids[path.table], path, 1, descriptor(), 0))
+        return TableInfo(self.ids[path.table], path, 1, descriptor(), 0)
 
 
 @pytest.fixture

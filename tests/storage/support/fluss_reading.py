@@ -8,12 +8,11 @@ from typing import Any
 from fluss_tables import append, descriptor, new_table, rows, snapshot_behind, upsert
 
 from fluss_tiering.formats.log.batch import LogBatch
-from fluss_tiering.model.table import KvSnapshot, TableBucket
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.protocol import SplitReader
 from waiting import wait_until
 
@@ -49,12 +48,12 @@ class ObservedClient:
         return answer
 
 
-def bucket_of(made: ClusterTable, bucket: int = 0) -> TableBucket:
-    return TableBucket(made.info.table_id, bucket)
+def bucket_of(made: TableInfo, bucket: int = 0) -> TableBucket:
+    return TableBucket(made.table_id, bucket)
 
 
-def read(reader: SplitReader, made: ClusterTable, start: int, end: int) -> list[LogBatch]:
-    return list(reader.read_log(made.info, bucket_of(made), start, end))
+def read(reader: SplitReader, made: TableInfo, start: int, end: int) -> list[LogBatch]:
+    return list(reader.read_log(made, bucket_of(made), start, end))
 
 
 def ids_of(batches: list[LogBatch]) -> list[int]:
@@ -66,7 +65,7 @@ def ids_of(batches: list[LogBatch]) -> list[int]:
     return [each for batch in batches for each in batch.records.column("id").to_pylist()]
 
 
-def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000, **properties: str) -> ClusterTable:
+def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000, **properties: str) -> TableInfo:
     """Make a log whose first segments are only in the remote folder."""
     made = new_table(fluss, descriptor(**{"table.log.tiered.local-segments": "1"}, **properties))
     for start in range(0, batches * step, step):
@@ -75,12 +74,12 @@ def moved_log(fluss: FlussClient, batches: int = 5, step: int = 2_000, **propert
     return made
 
 
-def wait_until_moved(fluss: FlussClient, made: ClusterTable, offset: int = 0) -> None:
+def wait_until_moved(fluss: FlussClient, made: TableInfo, offset: int = 0) -> None:
     """Wait until this offset of bucket 0 is only in the remote folder."""
 
     def is_remote() -> bool:
         try:
-            return bool(fluss.call(fetch_log(made.info.path, bucket_of(made), offset)).remote_segments)
+            return bool(fluss.call(fetch_log(made.path, bucket_of(made), offset)).remote_segments)
         except FlussServerError as error:
             # While a leader deletes segments, it neither has them nor knows yet that they are in the remote folder.
             if error.fluss_error is not FlussError.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
@@ -90,13 +89,13 @@ def wait_until_moved(fluss: FlussClient, made: ClusterTable, offset: int = 0) ->
     wait_until(is_remote)
 
 
-def kv_table(fluss: FlussClient, count: int = 100) -> tuple[ClusterTable, KvSnapshot]:
+def kv_table(fluss: FlussClient, count: int = 100) -> tuple[TableInfo, KvSnapshot]:
     """Make a primary-key table with ids from 0 on, and return it with its snapshot."""
     made = new_table(fluss, descriptor(primary_key=True, tiered=True, **{"table.datalake.freshness": "1h"}))
     return made, snapshot_of(fluss, made, upsert(fluss, made, rows(0, count)))
 
 
-def snapshot_of(fluss: FlussClient, made: ClusterTable, log_offset: int) -> KvSnapshot:
+def snapshot_of(fluss: FlussClient, made: TableInfo, log_offset: int) -> KvSnapshot:
     """Return the snapshot as the server describes it."""
     latest = snapshot_behind(fluss, made, log_offset)
     return KvSnapshot(bucket_of(made), latest.snapshot_id, latest.log_offset, row_count=-1, size_bytes=0, path="")

@@ -24,7 +24,7 @@ from fluss_tiering.storage.fluss.rpc.calls.kv import LatestKvSnapshot, latest_kv
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_table, table
 from fluss_tiering.storage.fluss.rpc.calls.writes import produce_log, put_kv
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable, table_to_json
+from fluss_tiering.storage.fluss.rpc.table_json import TableInfo, table_to_json
 from waiting import wait_until
 
 COLUMNS = (Column("id", DataType.parse("BIGINT NOT NULL")), Column("name", DataType.parse("STRING")))
@@ -53,11 +53,11 @@ def new_path(name: str = "raw", database: str = "fluss") -> TablePath:
 
 def new_table(
     client: FlussClient, made_from: TableDescriptor, name: str = "raw", database: str = "fluss", **arguments
-) -> ClusterTable:
+) -> TableInfo:
     return _made_with_leaders(client, lambda: create_table(new_path(name, database), made_from, **arguments))
 
 
-def _made_with_leaders(client: FlussClient, creation: Callable[[], Call[Any, Any]]) -> ClusterTable:
+def _made_with_leaders(client: FlussClient, creation: Callable[[], Call[Any, Any]]) -> TableInfo:
     """Create a table and return it once all its buckets have leaders.
 
     A coordinator of Fluss 0.9.1 that is busy may miss a new table, whose buckets then never have leaders. Another table
@@ -82,15 +82,15 @@ def _made_with_leaders(client: FlussClient, creation: Callable[[], Call[Any, Any
     raise AssertionError(f"the cluster elects no leaders of new tables, {path} being the last one")
 
 
-def _has_leaders(client: FlussClient, made: ClusterTable) -> bool:
-    if made.info.descriptor.partition_keys:
+def _has_leaders(client: FlussClient, made: TableInfo) -> bool:
+    if made.descriptor.partition_keys:
         return True
-    leaders = client.call(metadata([made.info.path], asked=ServerKind.COORDINATOR)).leaders
-    buckets = range(made.info.descriptor.num_buckets)
-    return all(leaders.get(TableBucket(made.info.table_id, each)) is not None for each in buckets)
+    leaders = client.call(metadata([made.path], asked=ServerKind.COORDINATOR)).leaders
+    buckets = range(made.descriptor.num_buckets)
+    return all(leaders.get(TableBucket(made.table_id, each)) is not None for each in buckets)
 
 
-def new_table_of_later(client: FlussClient, made_from: TableDescriptor, **options: str) -> ClusterTable:
+def new_table_of_later(client: FlussClient, made_from: TableDescriptor, **options: str) -> TableInfo:
     """Make a table with options that the cluster does not know yet.
 
     They are among its custom properties, which we read in the same way; a double underscore stands for a dot.
@@ -112,16 +112,16 @@ def rows(first: int, end: int) -> pa.RecordBatch:
 
 
 def append(
-    client: FlussClient, made: ClusterTable, batch: pa.RecordBatch, bucket: int = 0, *, compression: LogCompression
+    client: FlussClient, made: TableInfo, batch: pa.RecordBatch, bucket: int = 0, *, compression: LogCompression
 ) -> int:
     """Append rows and return the offset of the first one."""
-    encoded = encode_log_batch(0, 0, batch, schema_id=made.info.schema_id, change_types=None, compression=compression)
-    return client.call(produce_log(made.info.path, TableBucket(made.info.table_id, bucket), encoded))
+    encoded = encode_log_batch(0, 0, batch, schema_id=made.schema_id, change_types=None, compression=compression)
+    return client.call(produce_log(made.path, TableBucket(made.table_id, bucket), encoded))
 
 
 def upsert(
     client: FlussClient,
-    made: ClusterTable,
+    made: TableInfo,
     batch: pa.RecordBatch,
     deleted: Iterable[int] = (),
     *,
@@ -132,34 +132,34 @@ def upsert(
     # An Iceberg table's key is what Iceberg hashes: 8 bytes of a bigint (Fluss's `IcebergKeyEncoder`).
     keys = [struct.pack("<q", each) for each in [*batch.column("id").to_pylist(), *deleted]]
     values = [
-        *encode_values(batch, made.info.descriptor.columns, made.info.schema_id).to_pylist(),
+        *encode_values(batch, made.descriptor.columns, made.schema_id).to_pylist(),
         *[None] * len(deleted),
     ]
-    encoded = encode_kv_batch(keys, values, made.info.schema_id)
-    return client.call(put_kv(made.info.path, TableBucket(made.info.table_id, 0, partition_id), encoded)).log_end_offset
+    encoded = encode_kv_batch(keys, values, made.schema_id)
+    return client.call(put_kv(made.path, TableBucket(made.table_id, 0, partition_id), encoded)).log_end_offset
 
 
-def snapshot_behind(client: FlussClient, made: ClusterTable, log_offset: int) -> LatestKvSnapshot:
+def snapshot_behind(client: FlussClient, made: TableInfo, log_offset: int) -> LatestKvSnapshot:
     """Wait for a KV snapshot of bucket 0 that has the log up to an offset."""
 
     def newest() -> LatestKvSnapshot | None:
-        latest = client.call(latest_kv_snapshots(made.info.path))[TableBucket(made.info.table_id, 0)]
+        latest = client.call(latest_kv_snapshots(made.path))[TableBucket(made.table_id, 0)]
         return latest if latest is not None and latest.log_offset >= log_offset else None
 
     return wait_until(newest)
 
 
-def add_column(client: FlussClient, made: ClusterTable, name: str, data_type: str) -> ClusterTable:
+def add_column(client: FlussClient, made: TableInfo, name: str, data_type: str) -> TableInfo:
     """Add a nullable column at the end, of a type as `DataType.parse` takes it, and return the table."""
     # Fluss numbers the fields of a ROW itself.
     added = json.loads(table_to_json(TableDescriptor((Column(name, DataType.parse(data_type)),))))
     kind = json.dumps(added["schema"]["columns"][0]["data_type"]).encode()
     request = tables_pb2.AlterTableRequest(
-        table_path=path_to_pb(made.info.path),
+        table_path=path_to_pb(made.path),
         ignore_if_not_exists=False,
         add_columns=[tables_pb2.PbAddColumn(column_name=name, data_type_json=kind, column_position_type=0)],
     )
     client.call(
         Call(ApiKey.ALTER_TABLE, request, tables_pb2.AlterTableResponse, lambda _: None, ServerKind.COORDINATOR)
     )
-    return client.call(table(made.info.path))
+    return client.call(table(made.path))

@@ -158,7 +158,7 @@ class ClusterTableCache:
     def _look(self, path: TablePath, *, known: bool = False) -> _Seen | None:
         at = self._monotonic()
         try:
-            info = self._client.call(table(path)).info
+            info = self._client.call(table(path))
             check_tierable(path, info.descriptor)
             seen = _Seen(info, at)
         except FlussTieringError as error:

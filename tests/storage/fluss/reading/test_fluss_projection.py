@@ -17,12 +17,11 @@ from refusals import refused
 from fluss_tiering.formats.log.batch import ChangeType, LogBatch, encode_log_batch
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import Column, DataType, TableDescriptor
+from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 
 COMPRESSION = "table.log.arrow.compression.type"
 WIDE = tuple(
@@ -59,17 +58,15 @@ def wide_rows(first: int, end: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def read(client, made: ClusterTable, start: int, end: int, columns: list[str] | None) -> list[LogBatch]:
-    return list(
-        FlussSplitReader(client, unavailable_timeout_s=1).read_log(made.info, bucket_of(made), start, end, columns)
-    )
+def read(client, made: TableInfo, start: int, end: int, columns: list[str] | None) -> list[LogBatch]:
+    return list(FlussSplitReader(client, unavailable_timeout_s=1).read_log(made, bucket_of(made), start, end, columns))
 
 
 def records_of(batches: list[LogBatch]) -> pa.Table:
     return pa.Table.from_batches([batch.records for batch in batches])
 
 
-def wide_table(fluss: FlussClient, compression: str) -> ClusterTable:
+def wide_table(fluss: FlussClient, compression: str) -> TableInfo:
     made = new_table(fluss, TableDescriptor(WIDE, properties={COMPRESSION: compression}))
     append(fluss, made, wide_rows(0, 300), compression=compression)
     append(fluss, made, wide_rows(300, 500), compression=compression)
@@ -146,7 +143,7 @@ def test_columns_that_were_added_are_null_before(fluss: FlussClient) -> None:
     after = add_column(fluss, before, "added", "INT")
 
     def append_wider(first: int, end: int) -> None:
-        schema = arrow_schema(after.info.descriptor.columns)
+        schema = arrow_schema(after.descriptor.columns)
         wider = pa.record_batch([*rows(first, end).columns, pa.array(range(first, end), pa.int32())], schema=schema)
         append(fluss, after, wider, compression="ZSTD")
 
@@ -183,7 +180,7 @@ def test_remote_segments_are_read_in_part(fluss: FlussClient) -> None:
     assert records_of(read(fluss, made, 2_500, 9_999, [])).num_rows == 7_499
 
     # Columns that are not wanted are not decoded.
-    segment = fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments[0]
+    segment = fluss.call(fetch_log(made.path, bucket_of(made), 0)).remote_segments[0]
     file = Path(segment.path.removeprefix("file:"))
     content = file.read_bytes()
     compressed = encode_log_batch(0, 0, rows(0, 2_000), schema_id=1, change_types=None, compression="ZSTD")
@@ -229,8 +226,8 @@ def test_a_damaged_projection_is_refused_or_read_whole(fluss: FlussClient) -> No
     made = new_table(fluss, TableDescriptor(COLUMNS, properties={COMPRESSION: "ZSTD"}))
     append(fluss, made, rows(0, 40), compression="ZSTD")
     append(fluss, made, rows(40, 60), compression="ZSTD")
-    whole = fluss.call(fetch_log(made.info.path, bucket_of(made), 0))
-    cut = fluss.call(fetch_log(made.info.path, bucket_of(made), 0, projection=[1]))
+    whole = fluss.call(fetch_log(made.path, bucket_of(made), 0))
+    cut = fluss.call(fetch_log(made.path, bucket_of(made), 0, projection=[1]))
     expected = [f"name-{number}" for number in range(60)]
 
     def flipped(position: int, answer: FetchedLog) -> FetchedLog:
@@ -268,7 +265,7 @@ def test_a_damaged_projection_is_refused_or_read_whole(fluss: FlussClient) -> No
     assert unnoticed < len(cut.records) / 10
     frames = [cut.records.index(ZSTD_FRAME), cut.records.rindex(ZSTD_FRAME)]
     for position in frames:
-        with refused(ErrorCode.CORRUPT_DATA, str(bucket_of(made)), str(made.info.path), "checksum"):
+        with refused(ErrorCode.CORRUPT_DATA, str(bucket_of(made)), str(made.path), "checksum"):
             read(Answers(position, all_damaged=True), made, 0, 60, ["name"])
         assert records_of(read(Answers(position, all_damaged=False), made, 0, 60, ["name"])).to_pydict() == {
             "name": expected

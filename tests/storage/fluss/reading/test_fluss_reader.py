@@ -49,7 +49,7 @@ def test_changes_and_a_snapshot_of_a_primary_key_table(fluss: FlussClient, fluss
     ]
     assert ids_of(batches) == [99, 1, 1, 2]
     snapshot = snapshot_of(fluss, made, end)
-    found = pa.Table.from_batches(reader.read_kv_snapshot(made.info, snapshot, None, None))
+    found = pa.Table.from_batches(reader.read_kv_snapshot(made, snapshot, None, None))
     expected = [row for row in rows(0, 100).to_pylist() if row["id"] != 2]
     assert sorted(found.to_pylist(), key=lambda row: row["id"]) == expected
 
@@ -60,17 +60,17 @@ def test_a_log_is_read_on_after_its_leader_was_killed(fluss: FlussClient, fluss_
     for start in range(0, 20_000, 2_000):
         append(fluss, made, rows(start, start + 2_000), compression="NONE")
     bucket = bucket_of(made)
-    leader = fluss.call(metadata([made.info.path])).leaders[bucket]
-    reading = FlussSplitReader(fluss).read_log(made.info, bucket, 0, 20_000)
+    leader = fluss.call(metadata([made.path])).leaders[bucket]
+    reading = FlussSplitReader(fluss).read_log(made, bucket, 0, 20_000)
     batches = [next(reading)]
     killed = fluss_cluster.tablet_servers[leader]
     killed.kill()
     with ThreadPoolExecutor(1) as threads:
         rest = threads.submit(list, reading)
         try:
-            wait_until(lambda: leader_of(fluss, made.info.path, bucket) != leader)
+            wait_until(lambda: leader_of(fluss, made.path, bucket) != leader)
             # On a busy machine the follower may not be in sync, so that nobody but the killed server can lead again.
-            has_moved = leader_of(fluss, made.info.path, bucket) is not None
+            has_moved = leader_of(fluss, made.path, bucket) is not None
             if has_moved:
                 batches += rest.result()
         finally:
@@ -79,7 +79,7 @@ def test_a_log_is_read_on_after_its_leader_was_killed(fluss: FlussClient, fluss_
         if not has_moved:
             batches += rest.result()
     assert ids_of(batches) == list(range(20_000))
-    assert not has_moved or leader_of(fluss, made.info.path, bucket) != leader
+    assert not has_moved or leader_of(fluss, made.path, bucket) != leader
 
 
 def leader_of(fluss: FlussClient, path: TablePath, bucket: TableBucket) -> int | None:

@@ -11,17 +11,17 @@ from fluss_tables import append, descriptor, new_table, rows, snapshot_behind, u
 from refusals import refused
 
 from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import TableInfo
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.calls.kv import KvSnapshotFiles, kv_snapshot_files
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from waiting import wait_until
 
 
 @pytest.fixture(scope="module")
-def log(fluss_cluster) -> ClusterTable:
+def log(fluss_cluster) -> TableInfo:
     """Ten rows in two batches."""
     with FlussClient(fluss_cluster.bootstrap) as client:
         made = new_table(client, descriptor())
@@ -51,11 +51,9 @@ def flip_last(records: bytearray) -> None:
     records[-20] ^= 1
 
 
-def test_a_damaged_batch_of_a_leader_is_refused_where_it_stands(fluss: FlussClient, log: ClusterTable) -> None:
+def test_a_damaged_batch_of_a_leader_is_refused_where_it_stands(fluss: FlussClient, log: TableInfo) -> None:
     reader = reader_of(fluss, with_records(flip_last))
-    with refused(
-        ErrorCode.CORRUPT_DATA, "checksum", "at position 352", str(bucket_of(log)), str(log.info.path), "offset 0"
-    ):
+    with refused(ErrorCode.CORRUPT_DATA, "checksum", "at position 352", str(bucket_of(log)), str(log.path), "offset 0"):
         read(reader, log, 0, 10)
     # The rows before it are read.
     assert ids_of(read(reader, log, 0, 5)) == list(range(5))
@@ -68,31 +66,31 @@ def test_a_damaged_batch_of_a_leader_is_refused_where_it_stands(fluss: FlussClie
         (lambda records: records.__setitem__(0, 3), "continues at offset 3: expected 0"),
     ],
 )
-def test_what_is_no_log_is_refused(fluss: FlussClient, log: ClusterTable, change, message: str) -> None:
+def test_what_is_no_log_is_refused(fluss: FlussClient, log: TableInfo, change, message: str) -> None:
     with refused(ErrorCode.CORRUPT_DATA, message, str(bucket_of(log))):
         read(reader_of(fluss, with_records(change)), log, 0, 10)
 
 
-def test_a_batch_of_an_unknown_magic_is_refused_for_its_table_alone(fluss: FlussClient, log: ClusterTable) -> None:
+def test_a_batch_of_an_unknown_magic_is_refused_for_its_table_alone(fluss: FlussClient, log: TableInfo) -> None:
     moved = moved_log(fluss)
-    first = fluss.call(fetch_log(moved.info.path, bucket_of(moved), 0)).remote_segments[0]
+    first = fluss.call(fetch_log(moved.path, bucket_of(moved), 0)).remote_segments[0]
     segment = Path(first.path.removeprefix("file:"))
     data = bytearray(segment.read_bytes())
     data[12] = 3
     segment.write_bytes(data)
     reader = reader_of(fluss)
     with refused(
-        ErrorCode.UNSUPPORTED_VERSION, segment.name, str(moved.info.path), "magic 3, expected one of 0, 1, 2", "newer"
+        ErrorCode.UNSUPPORTED_VERSION, segment.name, str(moved.path), "magic 3, expected one of 0, 1, 2", "newer"
     ):
         read(reader, moved, 0, 10_000)
     assert ids_of(read(reader, log, 0, 10)) == list(range(10))
     # What a leader sends is refused as well.
     change = with_records(lambda records: records.__setitem__(12, 9))
     with refused(ErrorCode.UNSUPPORTED_VERSION, "magic 9", str(bucket_of(log))):
-        list(reader_of(fluss, change).read_log(log.info, bucket_of(log), 0, 10, ["id"]))
+        list(reader_of(fluss, change).read_log(log, bucket_of(log), 0, 10, ["id"]))
 
 
-def test_a_leader_that_deletes_segments_is_asked_again(fluss: FlussClient, log: ClusterTable) -> None:
+def test_a_leader_that_deletes_segments_is_asked_again(fluss: FlussClient, log: TableInfo) -> None:
     refusals = [FlussServerError.of(19, "we only have log segments from offset 0 up to 10", "the log")] * 2
 
     def alter(answer: Any) -> Any:
@@ -104,7 +102,7 @@ def test_a_leader_that_deletes_segments_is_asked_again(fluss: FlussClient, log: 
     assert not refusals
 
 
-def test_offsets_out_of_range_are_refused(fluss: FlussClient, log: ClusterTable) -> None:
+def test_offsets_out_of_range_are_refused(fluss: FlussClient, log: TableInfo) -> None:
     with refused(ErrorCode.LOG_OFFSET_OUT_OF_RANGE, str(bucket_of(log)), "offset 11"):
         read(reader_of(fluss), log, 11, 12)
     # A new leader may learn only after a moment that the log is safe up to there.
@@ -112,9 +110,7 @@ def test_offsets_out_of_range_are_refused(fluss: FlussClient, log: ClusterTable)
         read(reader_of(fluss), log, 5, 12)
 
 
-def test_an_offset_that_the_leader_moves_at_this_moment_is_asked_for_again(
-    fluss: FlussClient, log: ClusterTable
-) -> None:
+def test_an_offset_that_the_leader_moves_at_this_moment_is_asked_for_again(fluss: FlussClient, log: TableInfo) -> None:
     refusals = 2
 
     def refuse_first(answer: Any) -> Any:
@@ -138,9 +134,7 @@ def test_an_offset_that_the_leader_moves_at_this_moment_is_asked_for_again(
         read(reader_of(fluss, refuse), log, 2, 9)
 
 
-def test_what_the_cluster_deleted_since_it_is_in_the_lake_is_not_waited_for(
-    fluss: FlussClient, log: ClusterTable
-) -> None:
+def test_what_the_cluster_deleted_since_it_is_in_the_lake_is_not_waited_for(fluss: FlussClient, log: TableInfo) -> None:
     def nothing(answer: Any) -> Any:
         return replace(answer, records=b"") if isinstance(answer, FetchedLog) else answer
 
@@ -148,7 +142,7 @@ def test_what_the_cluster_deleted_since_it_is_in_the_lake_is_not_waited_for(
         read(reader_of(fluss, nothing), log, 3, 10)
 
 
-def test_a_leader_that_moves_or_hangs_up_is_waited_for(fluss: FlussClient, log: ClusterTable) -> None:
+def test_a_leader_that_moves_or_hangs_up_is_waited_for(fluss: FlussClient, log: TableInfo) -> None:
     # Fluss #4452
     failures = [
         FlussServerError(FlussError.NOT_LEADER_OR_FOLLOWER, "moved"),
@@ -170,15 +164,15 @@ def test_a_leader_that_moves_or_hangs_up_is_waited_for(fluss: FlussClient, log: 
         read(reader_of(fluss, fail), log, 0, 10)
 
 
-def test_a_dropped_table_is_not_waited_for(fluss: FlussClient, log: ClusterTable) -> None:
-    dropped = replace(log, info=replace(log.info, table_id=log.info.table_id + 1_000))
+def test_a_dropped_table_is_not_waited_for(fluss: FlussClient, log: TableInfo) -> None:
+    dropped = replace(log, table_id=log.table_id + 1_000)
     with refused(ErrorCode.TABLE_NOT_EXIST, str(bucket_of(dropped))):
         read(reader_of(fluss), dropped, 0, 10)
 
 
 def test_remote_segments_that_are_damaged_or_missing_are_named(fluss: FlussClient) -> None:
     made = moved_log(fluss)
-    segment = fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments[0]
+    segment = fluss.call(fetch_log(made.path, bucket_of(made), 0)).remote_segments[0]
     file = Path(segment.path.removeprefix("file:"))
     content = file.read_bytes()
     reader = reader_of(fluss)
@@ -219,8 +213,8 @@ def test_a_segment_that_has_moved_is_asked_for_again(fluss: FlussClient) -> None
             read(reader, made, 0, 10_000)
 
 
-def rows_of(reader: FlussSplitReader, made: ClusterTable, snapshot) -> int:
-    return sum(batch.num_rows for batch in reader.read_kv_snapshot(made.info, snapshot, None, None))
+def rows_of(reader: FlussSplitReader, made: TableInfo, snapshot) -> int:
+    return sum(batch.num_rows for batch in reader.read_kv_snapshot(made, snapshot, None, None))
 
 
 def test_a_snapshot_that_is_gone_is_told(fluss: FlussClient) -> None:
@@ -237,11 +231,11 @@ def test_a_snapshot_that_is_gone_is_told(fluss: FlussClient) -> None:
         return False
 
     wait_until(gone)
-    named = (f"KV snapshot {first.snapshot_id} of {first.bucket}", str(made.info.path))
+    named = (f"KV snapshot {first.snapshot_id} of {first.bucket}", str(made.path))
     with refused(ErrorCode.KV_SNAPSHOT_NOT_EXIST, *named):
         rows_of(reader_of(fluss), made, first)
     with refused(ErrorCode.KV_SNAPSHOT_NOT_EXIST, *named):
-        reader_of(fluss).measure_kv_snapshot(made.info, first)
+        reader_of(fluss).measure_kv_snapshot(made, first)
 
 
 def with_files(change: Callable[[dict[str, str]], None]) -> Callable[[Any], Any]:
@@ -282,7 +276,7 @@ def test_files_of_a_snapshot_that_are_missing_or_damaged_are_told(
     for change, message in ((miss, ".gone is missing"), (damage, "cannot be read"), (climb, "'../outside'")):
         with refused(ErrorCode.CORRUPT_DATA, named, message):
             rows_of(reader_of(fluss, with_files(change)), made, snapshot)
-    reading = reader_of(fluss).read_kv_snapshot(made.info, snapshot, None, None)
+    reading = reader_of(fluss).read_kv_snapshot(made, snapshot, None, None)
     assert next(reading).num_rows == 100
     reading.close()
     assert list((tmp_path / "own").iterdir()) == []

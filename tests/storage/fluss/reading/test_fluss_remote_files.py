@@ -16,6 +16,7 @@ from refusals import refused
 
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
+from fluss_tiering.model.table import TableInfo
 from fluss_tiering.storage.fluss.access import s3_from_environment
 from fluss_tiering.storage.fluss.reading import remote_files
 from fluss_tiering.storage.fluss.reading.kv_snapshot_reader import KvSnapshotReader
@@ -24,7 +25,6 @@ from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.rpc.calls.kv import KvSnapshotFiles
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from needs import needs
 from s3_support import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 from waiting import wait_until
@@ -51,12 +51,12 @@ def settings(s3: S3Server, secret_key: str = SECRET_KEY) -> dict[str, str]:
     )
 
 
-def copied(s3: S3Server, cluster: Any, made: ClusterTable) -> None:
+def copied(s3: S3Server, cluster: Any, made: TableInfo) -> None:
     """The table's part of the remote folder, in the bucket under the same names.
 
     Snapshots that a newer one replaces may go away meanwhile; it is the newest that is read.
     """
-    folders = list(cluster.remote_dir.glob(f"*/{made.info.path.database}/{made.info.path.table}-{made.info.table_id}"))
+    folders = list(cluster.remote_dir.glob(f"*/{made.path.database}/{made.path.table}-{made.table_id}"))
     assert folders
 
     def upload(folder: Path) -> bool:
@@ -70,8 +70,8 @@ def copied(s3: S3Server, cluster: Any, made: ClusterTable) -> None:
         wait_until(lambda folder=folder: upload(folder))
 
 
-def remote_end(fluss: FlussClient, made: ClusterTable) -> int:
-    return fluss.call(fetch_log(made.info.path, bucket_of(made), 0)).remote_segments[-1].end_offset
+def remote_end(fluss: FlussClient, made: TableInfo) -> int:
+    return fluss.call(fetch_log(made.path, bucket_of(made), 0)).remote_segments[-1].end_offset
 
 
 def reader_of(fluss: FlussClient, cluster: Any, s3: dict[str, str]) -> FlussSplitReader:
@@ -112,12 +112,12 @@ def test_a_kv_snapshot_is_read_from_the_store_whole_and_in_pieces(
     copied(s3, fluss_cluster, made)
     reader = reader_of(fluss, fluss_cluster, settings(s3))
 
-    assert reader.measure_kv_snapshot(made.info, snapshot).size_bytes > 0
-    files = KvSnapshotReader(fluss, RemoteFiles(), made.info.path, snapshot)
+    assert reader.measure_kv_snapshot(made, snapshot).size_bytes > 0
+    files = KvSnapshotReader(fluss, RemoteFiles(), made.path, snapshot)
     keys = sorted(key for entries in files.entries(None, None, 1 << 20) for key in entries.column("key").to_pylist())
     cuts = [None, keys[1_000], keys[3_000], None]
     pieces = [
-        pa.Table.from_batches(reader.read_kv_snapshot(made.info, snapshot, *ends), schema=arrow_schema(COLUMNS))
+        pa.Table.from_batches(reader.read_kv_snapshot(made, snapshot, *ends), schema=arrow_schema(COLUMNS))
         for ends in [(None, None), *itertools.pairwise(cuts)]
     ]
     whole, *parts = [sorted(piece.column("id").to_pylist()) for piece in pieces]
@@ -134,7 +134,7 @@ def test_a_store_that_refuses_lacks_a_file_or_is_away(
     name = f"KV snapshot {snapshot.snapshot_id} of {snapshot.bucket}"
 
     def opened(reader: FlussSplitReader) -> list[pa.RecordBatch]:
-        return list(reader.read_kv_snapshot(made.info, snapshot, None, None))
+        return list(reader.read_kv_snapshot(made, snapshot, None, None))
 
     with refused(ErrorCode.CORRUPT_DATA, name, f"s3://{BUCKET}/", "is missing"):
         opened(reader_of(fluss, fluss_cluster, settings(s3)))

@@ -17,7 +17,7 @@ from waiting import wait_until
 def wider(first: int, end: int, made) -> pa.RecordBatch:
     narrow = rows(first, end)
     return pa.record_batch(
-        [*narrow.columns, pa.array(range(first, end), pa.int32())], schema=arrow_schema(made.info.descriptor.columns)
+        [*narrow.columns, pa.array(range(first, end), pa.int32())], schema=arrow_schema(made.descriptor.columns)
     )
 
 
@@ -35,18 +35,18 @@ def test_a_log_has_nulls_from_before_a_column_was_added(fluss: FlussClient) -> N
     before = new_table(fluss, descriptor())
     append(fluss, before, rows(0, 5), compression="ZSTD")
     after = add_column(fluss, before, "added", "INT")
-    assert after.info.schema_id > before.info.schema_id
-    assert fluss.call(table_columns(after.info.path, before.info.schema_id)) == before.info.descriptor.columns
+    assert after.schema_id > before.schema_id
+    assert fluss.call(table_columns(after.path, before.schema_id)) == before.descriptor.columns
     append(fluss, after, wider(5, 8, after), compression="ZSTD")
     reader = FlussSplitReader(fluss)
     batches = read(reader, after, 3, 8)
     assert ids_of(batches) == list(range(3, 8))
     found = pa.Table.from_batches([batch.records for batch in batches])
-    assert found.schema == arrow_schema(after.info.descriptor.columns)
+    assert found.schema == arrow_schema(after.descriptor.columns)
     assert found.column("added").to_pylist() == [None, None, 5, 6, 7]
     # A reader that planned with the old columns must not lose the values of the new one.
     assert ids_of(read(reader, before, 0, 5)) == list(range(5))
-    with refused(ErrorCode.INVALID_TABLE, str(after.info.path), "altered while it was read"):
+    with refused(ErrorCode.INVALID_TABLE, str(after.path), "altered while it was read"):
         read(reader, before, 0, 8)
 
 
@@ -58,12 +58,12 @@ def test_a_snapshot_has_nulls_where_rows_are_from_before_a_column_was_added(flus
     end = wait_until(lambda: upsert_once_known(fluss, after, wider(4, 8, after)))
     reader = FlussSplitReader(fluss)
     snapshot = snapshot_of(fluss, after, end)
-    found = pa.Table.from_batches(reader.read_kv_snapshot(after.info, snapshot, None, None))
-    assert found.schema == arrow_schema(after.info.descriptor.columns)
+    found = pa.Table.from_batches(reader.read_kv_snapshot(after, snapshot, None, None))
+    assert found.schema == arrow_schema(after.descriptor.columns)
     assert dict(zip(found.column("id").to_pylist(), found.column("added").to_pylist(), strict=True)) == {
         **dict.fromkeys(range(4)),
         **{number: number for number in range(4, 8)},
     }
     assert sorted(found.column("name").to_pylist()) == [f"name-{number}" for number in range(8)]
-    with refused(ErrorCode.INVALID_TABLE, str(before.info.path), "altered"):
-        list(reader.read_kv_snapshot(before.info, snapshot, None, None))
+    with refused(ErrorCode.INVALID_TABLE, str(before.path), "altered"):
+        list(reader.read_kv_snapshot(before, snapshot, None, None))

@@ -19,7 +19,6 @@ from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.storage.fluss.reading.reader import FlussSplitReader
 from fluss_tiering.storage.fluss.rpc.calls.log import FetchedLog, RemoteSegment, fetch_log
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from waiting import wait_until
 
 BUCKET = TableBucket(1, 0)
@@ -81,7 +80,7 @@ _ROWS = 2_000 * _SEGMENTS
 
 
 @pytest.fixture
-def copied(fluss: FlussClient) -> ClusterTable:
+def copied(fluss: FlussClient) -> TableInfo:
     """A log whose leader has all segments, while the remote folder has all but the last one."""
     made = new_table(fluss, descriptor(**{"table.log.tiered.local-segments": "1000"}))
     for start in range(0, _ROWS, 2_000):
@@ -89,20 +88,20 @@ def copied(fluss: FlussClient) -> ClusterTable:
     return made
 
 
-def segments_of(fluss: FlussClient, made: ClusterTable) -> list[RemoteSegment]:
-    return list(fluss.call(fetch_log(made.info.path, bucket_of(made), 0, remote_first=True)).remote_segments)
+def segments_of(fluss: FlussClient, made: TableInfo) -> list[RemoteSegment]:
+    return list(fluss.call(fetch_log(made.path, bucket_of(made), 0, remote_first=True)).remote_segments)
 
 
-def read(client, made: ClusterTable, columns: list[str] | None = None) -> list[int]:
+def read(client, made: TableInfo, columns: list[str] | None = None) -> list[int]:
     reader = FlussSplitReader(client)
-    return ids_of(list(reader.read_log(made.info, bucket_of(made), 0, _ROWS, columns)))
+    return ids_of(list(reader.read_log(made, bucket_of(made), 0, _ROWS, columns)))
 
 
 @pytest.mark.fluss_versions("1.0")
-def test_the_remote_folder_is_read_first(fluss: FlussClient, copied: ClusterTable) -> None:
+def test_the_remote_folder_is_read_first(fluss: FlussClient, copied: TableInfo) -> None:
     wait_until(lambda: len(segments_of(fluss, copied)) == _SEGMENTS - 1)
     segments = segments_of(fluss, copied)
-    assert not fluss.call(fetch_log(copied.info.path, bucket_of(copied), 0)).remote_segments
+    assert not fluss.call(fetch_log(copied.path, bucket_of(copied), 0)).remote_segments
     size = sum(segment.size_bytes for segment in segments)
     observed = ObservedClient(fluss)
     assert read(observed, copied) == list(range(_ROWS))
@@ -117,7 +116,7 @@ def test_the_remote_folder_is_read_first(fluss: FlussClient, copied: ClusterTabl
 @pytest.mark.fluss_versions("1.0")
 @pytest.mark.parametrize("damage", ["missing", "torn", "unreachable"])
 def test_the_leader_is_asked_where_the_remote_folder_fails(
-    fluss: FlussClient, copied: ClusterTable, damage: str, caplog: pytest.LogCaptureFixture
+    fluss: FlussClient, copied: TableInfo, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     wait_until(lambda: len(segments_of(fluss, copied)) >= 5)
     segment = Path(segments_of(fluss, copied)[2].path.removeprefix("file:"))
@@ -137,7 +136,7 @@ def test_the_leader_is_asked_where_the_remote_folder_fails(
 
 
 @pytest.mark.fluss_versions("0.9.1")
-def test_older_leaders_send_what_they_have(fluss: FlussClient, copied: ClusterTable) -> None:
+def test_older_leaders_send_what_they_have(fluss: FlussClient, copied: TableInfo) -> None:
     observed = ObservedClient(fluss)
     assert read(observed, copied) == list(range(_ROWS))
     assert observed.records_bytes > 0

@@ -25,7 +25,6 @@ from fluss_tiering.storage.fluss.reading.remote_files import RemoteFiles
 from fluss_tiering.storage.fluss.reading.split_keys import keys_within, split_keys
 from fluss_tiering.storage.fluss.rpc.calls.kv import KvSnapshotFiles
 from fluss_tiering.storage.fluss.rpc.client import FlussClient, ParallelCalls
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from fluss_tiering.storage.fluss.scans import ClusterScans
 
 COUNT = 1000
@@ -38,7 +37,7 @@ def with_layout(table: TableInfo, version: str) -> TableInfo:
 
 
 def later_changes(fluss: FlussClient, table: TableInfo) -> None:
-    upsert(fluss, ClusterTable(table), rows(COUNT, COUNT + 5), deleted=[0])
+    upsert(fluss, TableInfo(table), rows(COUNT, COUNT + 5), deleted=[0])
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def tagged(fluss: FlussClient, tmp_path: Path) -> tuple[TableInfo, KvSnapshot, A
             return answer
         return replace(answer, files=files if answer.log_offset <= snapshot.log_offset else later)
 
-    return with_layout(made.info, "2"), snapshot, AlteringClient(fluss, alter)
+    return with_layout(made, "2"), snapshot, AlteringClient(fluss, alter)
 
 
 def read(reader: FlussSplitReader, table: TableInfo, snapshot: KvSnapshot, **bounds: bytes | None) -> list[dict]:
@@ -99,7 +98,7 @@ def test_a_tag_where_none_is_expected_is_damage(tagged: tuple[TableInfo, KvSnaps
 @pytest.mark.parametrize("version", ["3", "0", "x", ""])
 def test_a_snapshot_of_an_unknown_layout_is_refused_and_the_log_is_read(fluss: FlussClient, version: str) -> None:
     made, snapshot = kv_table(fluss, 5)
-    table = with_layout(made.info, version)
+    table = with_layout(made, version)
     reader = FlussSplitReader(fluss)
     expected = (str(table.path), f"{OPTION}={version}:", "expected 1 or 2", "upgrade")
     with refused(ErrorCode.INVALID_TABLE, *expected):

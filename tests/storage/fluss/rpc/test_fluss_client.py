@@ -9,7 +9,7 @@ from refusals import refused
 
 from fluss_support import USER, FlussCluster, FlussServer
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableBucket, TablePath
+from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.storage.fluss.rpc.call import ServerAddress
 from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
 from fluss_tiering.storage.fluss.rpc.calls.lake import heartbeat
@@ -19,7 +19,6 @@ from fluss_tiering.storage.fluss.rpc.client import AsyncFlussClient, FlussClient
 from fluss_tiering.storage.fluss.rpc.connection import FlussConnection
 from fluss_tiering.storage.fluss.rpc.connection_steps import Credentials
 from fluss_tiering.storage.fluss.rpc.errors import FlussConnectionError, FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from waiting import wait_until
 
 
@@ -78,7 +77,7 @@ def leader_of(client: FlussClient, cluster: FlussCluster, path: TablePath, bucke
     return cluster.tablet_servers[number[0]]
 
 
-def new_replicated_table(fluss: FlussClient) -> ClusterTable:
+def new_replicated_table(fluss: FlussClient) -> TableInfo:
     made = new_table(fluss, descriptor(**{"table.replication.factor": "2"}))
     append(fluss, made, rows(0, 5), compression="ZSTD")
     return made
@@ -93,7 +92,7 @@ def test_the_leader_is_killed_and_comes_back(fluss: FlussClient, fluss_cluster: 
     # On a busy machine the other server may not be in sync at the moment, so that Fluss elects nobody until this one is
     # back. Then the leader of another table is killed.
     for attempt in range(3):
-        info = new_replicated_table(fluss).info
+        info = new_replicated_table(fluss)
         path, bucket = info.path, TableBucket(info.table_id, 0)
         behind = FlussClient(fluss_cluster.bootstrap, timeout=20)
         server = leader_of(fluss, fluss_cluster, path, bucket)
@@ -130,7 +129,7 @@ def timed_failure(client, call) -> tuple[float, FlussConnectionError] | None:
 @pytest.mark.long
 def test_a_server_that_hangs_is_not_waited_for_long(fluss: FlussClient, fluss_cluster: FlussCluster) -> None:
     made = new_table(fluss, descriptor())
-    path, bucket = made.info.path, TableBucket(made.info.table_id, 0)
+    path, bucket = made.path, TableBucket(made.table_id, 0)
     hangs = leader_of(fluss, fluss_cluster, path, bucket)
     with FlussClient(f"localhost:{hangs.port}", timeout=20) as client:
         assert client.call(fetch_log(path, bucket, 0)).high_watermark == 0

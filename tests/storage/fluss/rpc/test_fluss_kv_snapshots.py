@@ -1,7 +1,7 @@
 from fluss_tables import descriptor, new_table, rows, snapshot_behind, upsert
 
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import TableBucket
+from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.storage.fluss.rpc.calls.kv import (
     acquire_lease,
     drop_lease,
@@ -10,15 +10,14 @@ from fluss_tiering.storage.fluss.rpc.calls.kv import (
 )
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussServerError
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from waiting import wait_until
 
 HOUR = 3_600_000
 
 
-def kv_table(fluss: FlussClient) -> tuple[ClusterTable, TableBucket]:
+def kv_table(fluss: FlussClient) -> tuple[TableInfo, TableBucket]:
     made = new_table(fluss, descriptor(primary_key=True, tiered=True, **{"table.datalake.freshness": "1h"}))
-    return made, TableBucket(made.info.table_id, 0)
+    return made, TableBucket(made.table_id, 0)
 
 
 def exists(fluss: FlussClient, bucket: TableBucket, snapshot_id: int) -> bool:

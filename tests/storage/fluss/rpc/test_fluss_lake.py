@@ -8,7 +8,7 @@ from refusals import refused
 
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
-from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo
 from fluss_tiering.model.tiering import Claim, HeartbeatAnswer, HeartbeatEntry, TieringStats
 from fluss_tiering.storage.fluss.rpc.calls.kv import (
     acquire_lease,
@@ -25,11 +25,10 @@ from fluss_tiering.storage.fluss.rpc.calls.lake import (
 from fluss_tiering.storage.fluss.rpc.calls.tables import create_partition, drop_table, list_partitions
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.fluss.rpc.errors import FlussError, FlussServerError
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable
 from waiting import wait_until
 
 
-def lake_table(fluss: FlussClient, *, freshness: str = "1h") -> ClusterTable:
+def lake_table(fluss: FlussClient, *, freshness: str = "1h") -> TableInfo:
     return new_table(fluss, descriptor(tiered=True, num_buckets=2, **{"table.datalake.freshness": freshness}))
 
 
@@ -39,11 +38,11 @@ def entry(fluss: FlussClient, claim: Claim, **changed) -> HeartbeatEntry:
     return HeartbeatEntry(claim.table_id, epochs.pop("epoch", claim.tiering_epoch), **epochs)
 
 
-def claimed(fluss: FlussClient, made: ClusterTable, first: Claim | None = None) -> Claim:
+def claimed(fluss: FlussClient, made: TableInfo, first: Claim | None = None) -> Claim:
     """Wait until the table is handed out, and finish other tables that are handed out before it, such as the first."""
 
     def own(claim: Claim | None) -> Claim | None:
-        if claim is None or claim.table_id == made.info.table_id:
+        if claim is None or claim.table_id == made.table_id:
             return claim
         fluss.call(heartbeat(finished=[entry(fluss, claim)]))
         return None
@@ -58,8 +57,8 @@ def names(errors: dict) -> dict[int, FlussError]:
 def test_a_table_is_claimed_kept_and_finished(fluss: FlussClient) -> None:
     made = lake_table(fluss, freshness="1s")
     claim = claimed(fluss, made)
-    assert (claim.path, claim.tiering_epoch) == (made.info.path, 1)
-    table_id = made.info.table_id
+    assert (claim.path, claim.tiering_epoch) == (made.path, 1)
+    table_id = made.table_id
     kept = fluss.call(heartbeat(tiering=[entry(fluss, claim)]))
     assert kept == HeartbeatAnswer(coordinator_epoch=kept.coordinator_epoch)
     # A heartbeat with another epoch of the table or of the coordinator is refused.
@@ -85,7 +84,7 @@ def test_a_table_is_claimed_kept_and_finished(fluss: FlussClient) -> None:
     # If it is force-finished, it is due at once.
     fluss.call(heartbeat(finished=[entry(fluss, again)], force_finished=[table_id]))
     assert claimed(fluss, made).tiering_epoch == 3
-    fluss.call(drop_table(made.info.path))
+    fluss.call(drop_table(made.path))
     # The coordinator forgets it a moment later.
     gone = wait_until(lambda: fluss.call(heartbeat(tiering=[entry(fluss, again, epoch=3)])).tiering_errors)
     assert names(gone) == {table_id: FlussError.TABLE_NOT_EXIST}
@@ -97,13 +96,13 @@ def test_a_failed_table_is_handed_out_again_at_once(fluss: FlussClient) -> None:
     # The request that reports the failure can get the table again, so the caller must back off by itself.
     answer = fluss.call(heartbeat(failed=[entry(fluss, claim, error_message="no such catalog")], request_table=True))
     assert answer.failed_errors == {}
-    assert claimed(fluss, made, answer.claim) == Claim(made.info.table_id, made.info.path, 2)
-    fluss.call(drop_table(made.info.path))
+    assert claimed(fluss, made, answer.claim) == Claim(made.table_id, made.path, 2)
+    fluss.call(drop_table(made.path))
 
 
 def test_lake_snapshots_are_prepared_and_committed(fluss: FlussClient) -> None:
     made = lake_table(fluss)
-    path, table_id = made.info.path, made.info.table_id
+    path, table_id = made.path, made.table_id
     first, second = TableBucket(table_id, 0), TableBucket(table_id, 1)
     with refused(ErrorCode.LAKE_SNAPSHOT_NOT_EXIST, str(path)):
         fluss.call(lake_snapshot(path))
@@ -133,10 +132,15 @@ def test_partitions_are_snapshot_leased_and_committed(fluss: FlussClient) -> Non
     options = {"table.datalake.enabled": "true", "table.datalake.freshness": "1h"}
     made = new_table(
         fluss,
-        TableDescriptor(columns=columns, primary_key=("id", "day"), bucket_keys=("id",), properties=options),
-        partition_keys=("day",),
+        TableDescriptor(
+            columns=columns,
+            primary_key=("id", "day"),
+            bucket_keys=("id",),
+            properties=options,
+            partition_keys=("day",),
+        ),
     )
-    path, table_id = made.info.path, made.info.table_id
+    path, table_id = made.path, made.table_id
     for day in ("monday", "tuesday"):
         fluss.call(create_partition(path, {"day": day}))
     ids = {each.name: each.partition_id for each in fluss.call(list_partitions(path))}
@@ -160,7 +164,7 @@ def test_partitions_are_snapshot_leased_and_committed(fluss: FlussClient) -> Non
 def test_an_offsets_file_that_is_not_there_poisons_the_table(fluss: FlussClient) -> None:
     """This is why a path is checked before it is committed, and how to repair the table."""
     made = lake_table(fluss)
-    path, table_id = made.info.path, made.info.table_id
+    path, table_id = made.path, made.table_id
     bucket = TableBucket(table_id, 0)
     file = fluss.call(prepare_lake_snapshot(path, table_id, {bucket: 10}))
     fluss.call(commit_lake_snapshot(table_id, 1, f"{file}.gone", {bucket: 10}))

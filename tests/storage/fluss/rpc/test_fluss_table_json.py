@@ -10,13 +10,13 @@ from cases import cases
 from fluss_tiering.model.data_type import NESTED, WITH_LENGTH, WITH_PRECISION, Field
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import Column, DataType, DataTypeRoot, TableDescriptor, TablePath
-from fluss_tiering.storage.fluss.rpc.table_json import ClusterTable, table_from_json, table_to_json
+from fluss_tiering.storage.fluss.rpc.table_json import TableInfo, table_from_json, table_to_json
 
 PATH = TablePath("db", "t")
 
 
-def read(text: bytes) -> ClusterTable:
-    return table_from_json(text, path=PATH, table_id=3, schema_id=1, created_time=5, modified_time=6)
+def read(text: bytes) -> TableInfo:
+    return table_from_json(text, path=PATH, table_id=3, schema_id=1, created_time=5)
 
 
 def data_types() -> st.SearchStrategy[DataType]:
@@ -63,22 +63,21 @@ def test_a_table_comes_back_from_its_json(types: list[DataType], comment: str | 
         properties={"table.datalake.enabled": "true", "iceberg.write.x": "y"},
         comment=comment,
         auto_increment_columns=("c1",) if len(columns) > 1 else (),
+        partition_keys=("c0",) if partitioned else (),
     )
-    partition_keys = ("c0",) if partitioned else ()
-    text = table_to_json(written, partition_keys)
-    written = replace(written, partition_keys=partition_keys)
+    text = table_to_json(written)
     assert json.loads(text)["properties"] == {"table.datalake.enabled": "true"}
     assert json.loads(text)["custom_properties"] == {"iceberg.write.x": "y"}
     table = read(text)
-    assert table.info.descriptor == written
-    assert (table.partition_keys, table.info.created_time, table.modified_time) == (partition_keys, 5, 6)
+    assert table.descriptor == written
+    assert table.created_time == 5
 
 
 def test_the_lake_catalog_is_what_the_cluster_says() -> None:
     properties = {"table.datalake.iceberg.type": "jdbc", "table.datalake.iceberg.jdbc.user": "me", "iceberg.x": "y"}
     columns = (Column("c", DataType.parse("INT")),)
     table = read(table_to_json(TableDescriptor(columns=columns, properties=properties)))
-    assert table.info.lake_catalog_properties == {"type": "jdbc", "jdbc.user": "me"}
+    assert table.lake_catalog_properties == {"type": "jdbc", "jdbc.user": "me"}
 
 
 def test_a_type_that_is_not_there_yet_names_its_column() -> None:

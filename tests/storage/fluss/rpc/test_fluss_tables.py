@@ -63,13 +63,13 @@ def test_a_table_is_described_as_it_was_made(fluss: FlussClient, fluss_cluster: 
         comment="orders",
     )
     made = new_table(fluss, made_from)
-    read = made.info.descriptor
+    read = made.descriptor
     assert (read.columns, read.primary_key, read.bucket_keys) == (made_from.columns, ("id",), ("id",))
     assert (read.num_buckets, read.comment) == (3, "orders")
     assert made_from.properties.items() <= read.properties.items()
     # The options of the lake catalog come with the table.
-    assert made.info.lake_catalog_properties == fluss_cluster.lake_catalog
-    assert made.info.created_time > 1_700_000_000_000
+    assert made.lake_catalog_properties == fluss_cluster.lake_catalog
+    assert made.created_time > 1_700_000_000_000
 
 
 def test_what_fluss_refuses_of_a_table_has_its_words(fluss: FlussClient) -> None:
@@ -84,49 +84,49 @@ def test_nested_types_come_back_as_the_cluster_has_them(fluss: FlussClient) -> N
     path = new_path()
     columns = (Column("names", DataType.parse("ARRAY<ROW<first STRING, last STRING NOT NULL>>")),)
     fluss.call(create_table(path, TableDescriptor(columns)))
-    assert fluss.call(table(path)).info.descriptor.columns[0].data_type == columns[0].data_type
+    assert fluss.call(table(path)).descriptor.columns[0].data_type == columns[0].data_type
     fluss.call(drop_table(path))
 
 
 def test_partitions(fluss: FlussClient) -> None:
     columns = (*COLUMNS, Column("day", DataType.parse("STRING NOT NULL")))
-    made = new_table(fluss, TableDescriptor(columns=columns, num_buckets=2), partition_keys=("day",))
-    assert made.partition_keys == ("day",)
-    assert fluss.call(list_partitions(made.info.path)) == []
-    fluss.call(create_partition(made.info.path, {"day": "monday"}))
-    (monday,) = fluss.call(list_partitions(made.info.path))
+    made = new_table(fluss, TableDescriptor(columns=columns, num_buckets=2, partition_keys=("day",)))
+    assert made.descriptor.partition_keys == ("day",)
+    assert fluss.call(list_partitions(made.path)) == []
+    fluss.call(create_partition(made.path, {"day": "monday"}))
+    (monday,) = fluss.call(list_partitions(made.path))
     assert (monday.values, monday.name) == ({"day": "monday"}, "monday")
-    bucket = TableBucket(made.info.table_id, 1, monday.partition_id)
-    assert fluss.call(log_offset(made.info.path, bucket, OffsetType.LATEST)) == 0
-    gone = TableBucket(made.info.table_id, 1, 4711)
+    bucket = TableBucket(made.table_id, 1, monday.partition_id)
+    assert fluss.call(log_offset(made.path, bucket, OffsetType.LATEST)) == 0
+    gone = TableBucket(made.table_id, 1, 4711)
     with pytest.raises(FlussServerError) as caught:
-        fluss.call(log_offset(made.info.path, gone, OffsetType.LATEST))
+        fluss.call(log_offset(made.path, gone, OffsetType.LATEST))
     assert caught.value.fluss_error is FlussError.PARTITION_NOT_EXISTS
     plain = new_table(fluss, descriptor())
     with pytest.raises(FlussServerError) as caught:
-        fluss.call(list_partitions(plain.info.path))
+        fluss.call(list_partitions(plain.path))
     assert caught.value.fluss_error is FlussError.TABLE_NOT_PARTITIONED_EXCEPTION
 
 
 def test_buckets_lie_on_all_tablet_servers(fluss: FlussClient, fluss_cluster: FlussCluster) -> None:
     made = new_table(fluss, descriptor(num_buckets=4))
-    buckets = [TableBucket(made.info.table_id, number) for number in range(4)]
+    buckets = [TableBucket(made.table_id, number) for number in range(4)]
 
     def leaders():
-        known = fluss.call(metadata([made.info.path])).leaders
+        known = fluss.call(metadata([made.path])).leaders
         return known if None not in known.values() and len(known) == 4 else None
 
     assert set(wait_until(leaders).values()) == {0, 1}
     # Each server is asked about the buckets that it leads.
-    assert [fluss.call(log_offset(made.info.path, each, OffsetType.LATEST)) for each in buckets] == [0] * 4
+    assert [fluss.call(log_offset(made.path, each, OffsetType.LATEST)) for each in buckets] == [0] * 4
 
 
 def test_buckets_and_tables_that_are_not_there_are_not_waited_for(fluss: FlussClient) -> None:
     made = new_table(fluss, descriptor())
-    path = made.info.path
+    path = made.path
     with refused(ErrorCode.INVALID_REQUEST, str(path), "bucket 7", "expected one of its 1 buckets"):
-        fluss.call(fetch_log(path, TableBucket(made.info.table_id, 7), 0))
-    bucket = TableBucket(made.info.table_id, 0)
+        fluss.call(fetch_log(path, TableBucket(made.table_id, 7), 0))
+    bucket = TableBucket(made.table_id, 0)
     assert fluss.call(fetch_log(path, bucket, 0)).high_watermark == 0
     fluss.call(drop_table(path))
 
@@ -141,5 +141,5 @@ def test_buckets_and_tables_that_are_not_there_are_not_waited_for(fluss: FlussCl
     error = wait_until(refusal)
     assert (error.code, str(path) in error.message) == (ErrorCode.TABLE_NOT_EXIST, True)
     fluss.call(create_table(path, descriptor()))
-    with refused(ErrorCode.TABLE_NOT_EXIST, f"bucket 0 of table {made.info.table_id}", f"{path} is table "):
+    with refused(ErrorCode.TABLE_NOT_EXIST, f"bucket 0 of table {made.table_id}", f"{path} is table "):
         fluss.call(fetch_log(path, bucket, 0))

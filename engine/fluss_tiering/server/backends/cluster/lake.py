@@ -232,8 +232,8 @@ class ClusterLakeSnapshots:
     async def _require_present(self, table: TableInfo) -> None:
         """Raise TABLE_NOT_EXIST unless the path still names this table."""
         present = await self._call(table_call(table.path))
-        if present.info.table_id != table.table_id:
-            raise _replaced(table, present.info.table_id)
+        if present.table_id != table.table_id:
+            raise _replaced(table, present.table_id)
 
     async def _call(self, call: Call[Any, Any]) -> Any:  # noqa: ANN401 - the answer of any call
         # The coordinator writes lake snapshots, so it reads what it wrote. Another server may be a moment behind.

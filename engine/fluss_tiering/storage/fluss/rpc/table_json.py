@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from fluss_tiering.model.data_type import MAX_NESTING, NESTED, PARTS, WITH_LENGTH, WITH_PRECISION, Field
@@ -31,25 +30,8 @@ _NOT_AS_EXPECTED: Final = (ValueError, KeyError, TypeError, AttributeError, Recu
 _ROOTS: Final[Mapping[str, DataTypeRoot]] = {_JSON_NAMES.get(root, root.value): root for root in DataTypeRoot}
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterTable:
-    """A table of a cluster.
-
-    Attributes:
-        modified_time: The time of its last change, in ms since the epoch.
-    """
-
-    info: TableInfo
-    modified_time: int = 0
-
-    @property
-    def partition_keys(self) -> tuple[str, ...]:
-        """The names of the partition keys; empty if the table is not partitioned."""
-        return self.info.descriptor.partition_keys
-
-
-def table_to_json(descriptor: TableDescriptor, partition_keys: Sequence[str] = ()) -> bytes:
-    """Return the JSON that CREATE_TABLE takes; `partition_keys` count if the descriptor has none."""
+def table_to_json(descriptor: TableDescriptor) -> bytes:
+    """Return the JSON that CREATE_TABLE takes."""
     ids = itertools.count(len(descriptor.columns))
     schema: dict[str, Any] = {
         "version": _VERSION,
@@ -64,7 +46,7 @@ def table_to_json(descriptor: TableDescriptor, partition_keys: Sequence[str] = (
     table: dict[str, Any] = {
         "version": _VERSION,
         "schema": schema,
-        "partition_key": list(descriptor.partition_keys or partition_keys),
+        "partition_key": list(descriptor.partition_keys),
         "bucket_key": descriptor.bucket_keys,
         "bucket_count": descriptor.num_buckets,
         "properties": own,
@@ -82,9 +64,8 @@ def table_from_json(
     table_id: int,
     schema_id: int,
     created_time: int,
-    modified_time: int,
     bucket_count_epoch: int = 0,
-) -> ClusterTable:
+) -> TableInfo:
     """Return the table that GET_TABLE_INFO describes.
 
     Raises:
@@ -112,8 +93,7 @@ def table_from_json(
     catalog = {
         key.removeprefix(_LAKE_CATALOG): value for key, value in properties.items() if key.startswith(_LAKE_CATALOG)
     }
-    info = TableInfo(table_id, path, schema_id, descriptor, created_time, catalog, bucket_count_epoch)
-    return ClusterTable(info, modified_time)
+    return TableInfo(table_id, path, schema_id, descriptor, created_time, catalog, bucket_count_epoch)
 
 
 def columns_from_json(text: bytes, path: TablePath) -> tuple[Column, ...]:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from fluss_tiering.api.fluss.v1 import tables_pb2
-from fluss_tiering.model.table import Column, TableDescriptor, TablePath, partition_name
+from fluss_tiering.model.table import Column, TableDescriptor, TableInfo, TablePath, partition_name
 from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey
 from fluss_tiering.storage.fluss.rpc.call import Call, ServerKind, command
 from fluss_tiering.storage.fluss.rpc.calls.cluster import path_to_pb
-from fluss_tiering.storage.fluss.rpc.table_json import (
-    ClusterTable,
-    columns_from_json,
-    table_from_json,
-    table_to_json,
-)
+from fluss_tiering.storage.fluss.rpc.table_json import columns_from_json, table_from_json, table_to_json
 
 _SET: Final = 0
 _DELETE: Final = 1
@@ -113,7 +108,7 @@ def list_tables(database: str) -> Call[tables_pb2.ListTablesResponse, list[Table
     )
 
 
-def table(path: TablePath) -> Call[tables_pb2.GetTableInfoResponse, ClusterTable]:
+def table(path: TablePath) -> Call[tables_pb2.GetTableInfoResponse, TableInfo]:
     """Ask for the table at this path.
 
     Raises:
@@ -130,7 +125,6 @@ def table(path: TablePath) -> Call[tables_pb2.GetTableInfoResponse, ClusterTable
             table_id=response.table_id,
             schema_id=response.schema_id,
             created_time=response.created_time,
-            modified_time=response.modified_time,
             bucket_count_epoch=response.bucket_count_epoch,
         ),
         ServerKind.ANY,
@@ -141,7 +135,6 @@ def create_table(
     path: TablePath,
     descriptor: TableDescriptor,
     *,
-    partition_keys: Sequence[str] = (),
     ignore_if_exists: bool = False,
 ) -> Call[tables_pb2.CreateTableResponse, None]:
     """Create a table.
@@ -155,7 +148,7 @@ def create_table(
         ApiKey.CREATE_TABLE,
         tables_pb2.CreateTableRequest(
             table_path=path_to_pb(path),
-            table_json=table_to_json(descriptor, partition_keys),
+            table_json=table_to_json(descriptor),
             ignore_if_exists=ignore_if_exists,
         ),
         tables_pb2.CreateTableResponse,
