@@ -53,8 +53,6 @@ def configure_logs(log_format: Literal["logfmt", "json"], level: str) -> None:
     root.handlers = [handler]
     root.setLevel(level)
     logging.getLogger(_GRPC).addFilter(_is_no_lost_client)
-    # Alembic logs each of its plugins.
-    logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
 
 
 def _is_no_lost_client(record: logging.LogRecord) -> bool:

@@ -13,7 +13,6 @@ ROWS: Final = frozenset({"crc32c", "numba", "numpy", "pyarrow"})
 
 _SPARK: Final = ROWS | {"py4j", "pyiceberg", "pyroaring", "pyspark", "rocksdict"}
 _SERVER: Final = ROWS | {
-    "alembic",
     "cryptography",
     "grpc_health",
     "jwt",

@@ -1,13 +1,11 @@
 """The layout of the database: which revision it has, and its migration to the present one.
 
-A new database gets the present tables. Alembic keeps the revision, and migrates databases of older servers from
-revision 0009 on.
+A new database gets the present tables. One of an older server gets, step by step, what each later revision brought.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import sqlalchemy as sa
@@ -16,12 +14,17 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.core.store import schema
 from fluss_tiering.server.core.store.database import Database
 
-HEAD: Final = "0010"
+_STEPS: Final[dict[str, Sequence[str]]] = {
+    "0009": (),
+    "0010": ("ALTER TABLE tiering_rounds ADD COLUMN partitions TEXT",),
+}
+"""The revisions, oldest first, and the statements that lead to each from the one before, on both databases."""
+
+HEAD: Final = list(_STEPS)[-1]
 """The revision that this server uses and migrates to."""
 
-_KNOWN: Final = frozenset({"0009", HEAD})
-_ALEMBIC_VERSION: Final = sa.table("alembic_version", sa.column("version_num"))
-_SCRIPTS: Final = Path(__file__).parent / "migrations"
+# The name is from the time when Alembic kept the revision.
+_VERSION: Final = sa.Table("alembic_version", sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True))
 
 
 def migrate(database: Database, enter: Callable[[sa.Connection], object]) -> None:
@@ -38,8 +41,10 @@ def migrate(database: Database, enter: Callable[[sa.Connection], object]) -> Non
         with database.engine.begin() as connection:
             enter(connection)
             revision = _revision(connection, database.name)
-            if revision != HEAD:
-                _upgrade(connection, is_new=revision is None)
+            if revision is None:
+                _make(connection)
+            elif revision != HEAD:
+                _upgrade(connection, revision)
         check_layout(database)
 
 
@@ -71,32 +76,32 @@ def check_layout(database: Database) -> None:
 
 def _revision(connection: sa.Connection, name: str) -> str | None:
     """Return the database's revision; None if the database is new."""
-    if _has(connection, _ALEMBIC_VERSION.name):
-        rows = connection.execute(sa.select(_ALEMBIC_VERSION)).all()
+    if _has(connection, _VERSION.name):
+        rows = connection.execute(sa.select(_VERSION)).all()
         if len(rows) != 1:
             raise _corrupt(name, f"has {len(rows)} versions")
         revision = str(rows[0].version_num)
-        if revision not in _KNOWN:
+        if revision not in _STEPS:
             raise _unknown(name, revision)
         return revision
     present = sorted(table for table in schema.metadata.tables if _has(connection, table))
     if present:
-        raise _corrupt(name, f"has {present[0]}, but lacks its table {_ALEMBIC_VERSION.name}")
+        raise _corrupt(name, f"has {present[0]}, but lacks its table {_VERSION.name}")
     return None
 
 
-def _upgrade(connection: sa.Connection, *, is_new: bool) -> None:
-    # Loading Alembic takes time, which only a migration should cost.
-    from alembic import command  # noqa: PLC0415
-    from alembic.config import Config  # noqa: PLC0415
+def _make(connection: sa.Connection) -> None:
+    schema.metadata.create_all(connection)
+    _VERSION.create(connection)
+    connection.execute(sa.insert(_VERSION), {"version_num": HEAD})
 
-    config = Config()
-    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    if is_new:
-        schema.metadata.create_all(connection)
-        command.stamp(config, HEAD)
-    command.upgrade(config, HEAD)
+
+def _upgrade(connection: sa.Connection, revision: str) -> None:
+    known = list(_STEPS)
+    for later in known[known.index(revision) + 1 :]:
+        for statement in _STEPS[later]:
+            connection.exec_driver_sql(statement)
+    connection.execute(sa.update(_VERSION), {"version_num": HEAD})
 
 
 def _has(connection: sa.Connection, table: str) -> bool:
@@ -114,6 +119,6 @@ def _corrupt(name: str, what: str) -> FlussTieringError:
 def _unknown(name: str, revision: str) -> FlussTieringError:
     return FlussTieringError(
         ErrorCode.INVALID_REQUEST,
-        f"{name} has the layout {revision}, and this server knows the layouts {', '.join(sorted(_KNOWN))}: "
+        f"{name} has the layout {revision}, and this server knows the layouts {', '.join(_STEPS)}: "
         "run the server that wrote it, or start with a new database",
     )

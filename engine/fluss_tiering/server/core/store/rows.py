@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -19,7 +19,23 @@ from fluss_tiering.model.tiering import (
     TieringStatus,
 )
 from fluss_tiering.server.core.store.records import LeaseAttempt
-from fluss_tiering.server.core.store.schema import NO_PARTITION
+from fluss_tiering.server.core.store.schema import NO_PARTITION, tiering_statuses
+
+_STATUS: Final = tuple(set(tiering_statuses.columns.keys()) - {"database_name", "table_name", "state", "last_error"})
+"""The columns that a status and its row have under the same names, in the same form."""
+_ROUND: Final = (
+    "table_id",
+    "tiering_epoch",
+    "lease_id",
+    "attempt_token",
+    "driver",
+    "start_time",
+    "end_time",
+    "force_finished",
+    "interrupted",
+    "waiting_since",
+)
+"""The same of a round."""
 
 
 def bucket_to_columns(bucket: TableBucket) -> dict[str, int]:
@@ -53,41 +69,20 @@ def attempt_from_row(row: sa.Row[Any]) -> LeaseAttempt:
 def status_to_columns(status: TieringStatus) -> Mapping[str, object]:
     """Return a table's status as a row."""
     return {
-        "table_id": status.table_id,
-        "database_name": status.path.database,
-        "table_name": status.path.table,
+        **_columns_of(status, _STATUS),
+        **_path_to_columns(status.path),
         "state": status.state.value,
-        "state_since": status.state_since,
-        "tiering_epoch": status.tiering_epoch,
-        "last_tiered_time": status.last_tiered_time,
         "last_error": _storable(status.last_error),
-        "last_error_time": status.last_error_time,
-        "consecutive_failures": status.consecutive_failures,
-        "next_retry_time": status.next_retry_time,
-        "interruptions": status.interruptions,
-        "failing_since": status.failing_since,
-        "dropped_untiered_records": status.dropped_untiered_records,
-        "dropped_untiered_time": status.dropped_untiered_time,
     }
 
 
 def status_from_row(row: sa.Row[Any]) -> TieringStatus:
     """Return the table's status of a row."""
     return TieringStatus(
-        table_id=row.table_id,
         path=TablePath(row.database_name, row.table_name),
         state=TieringState(row.state),
-        state_since=int(row.state_since),
-        tiering_epoch=int(row.tiering_epoch),
-        last_tiered_time=row.last_tiered_time,
         last_error=row.last_error,
-        last_error_time=row.last_error_time,
-        consecutive_failures=row.consecutive_failures,
-        next_retry_time=row.next_retry_time,
-        interruptions=row.interruptions,
-        failing_since=row.failing_since,
-        dropped_untiered_records=row.dropped_untiered_records,
-        dropped_untiered_time=row.dropped_untiered_time,
+        **_columns_of(row, _STATUS),
     )
 
 
@@ -95,50 +90,39 @@ def round_to_columns(tiering_round: TieringRound) -> Mapping[str, object]:
     """Return a round as a row."""
     stats = tiering_round.stats
     return {
-        "table_id": tiering_round.table_id,
-        "tiering_epoch": tiering_round.tiering_epoch,
-        "database_name": tiering_round.path.database,
-        "table_name": tiering_round.path.table,
+        **_columns_of(tiering_round, _ROUND),
+        **_path_to_columns(tiering_round.path),
         "state": tiering_round.state.value,
-        "lease_id": tiering_round.lease_id,
-        "attempt_token": tiering_round.attempt_token,
-        "driver": tiering_round.driver,
-        "start_time": tiering_round.start_time,
-        "end_time": tiering_round.end_time,
+        "coordinator_epoch": tiering_round.coordinator_epoch,
         "error": _storable(tiering_round.error),
         "rows": None if stats is None else stats.rows,
         "bytes": None if stats is None else stats.bytes,
         "files": None if stats is None else stats.files,
         "lake_snapshot_id": None if stats is None else stats.lake_snapshot_id,
         "partitions": json.dumps(stats.partitions) if stats is not None and stats.partitions else None,
-        "force_finished": tiering_round.force_finished,
-        "coordinator_epoch": tiering_round.coordinator_epoch,
-        "interrupted": tiering_round.interrupted,
         "origin": _origin_to_json(tiering_round.origin),
-        "waiting_since": tiering_round.waiting_since,
     }
 
 
 def round_from_row(row: sa.Row[Any]) -> TieringRound:
     """Return the round of a row."""
     return TieringRound(
-        table_id=row.table_id,
         path=TablePath(row.database_name, row.table_name),
-        tiering_epoch=int(row.tiering_epoch),
         state=TieringState(row.state),
-        lease_id=row.lease_id,
-        attempt_token=row.attempt_token,
-        driver=row.driver,
-        start_time=row.start_time,
-        end_time=row.end_time,
+        coordinator_epoch=row.coordinator_epoch or 0,
         error=row.error,
         stats=_stats_from_row(row),
-        force_finished=row.force_finished,
-        coordinator_epoch=row.coordinator_epoch or 0,
-        interrupted=row.interrupted,
         origin=None if row.origin is None else RoundOrigin(**json.loads(row.origin)),
-        waiting_since=row.waiting_since,
+        **_columns_of(row, _ROUND),
     )
+
+
+def _columns_of(source: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in names}
+
+
+def _path_to_columns(path: TablePath) -> dict[str, str]:
+    return {"database_name": path.database, "table_name": path.table}
 
 
 def _stats_from_row(row: sa.Row[Any]) -> TieringStats | None:

@@ -1,4 +1,4 @@
-"""The tables of the server's database in the present layout. `migrations` brings older layouts to it."""
+"""The tables of the server's database in the present layout. `layout` brings older layouts to it."""
 
 from __future__ import annotations
 

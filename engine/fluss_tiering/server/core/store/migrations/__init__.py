@@ -1,1 +1,0 @@
-"""The migrations of the server's database, which Alembic runs."""

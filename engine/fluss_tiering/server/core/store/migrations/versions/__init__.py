@@ -1,1 +1,0 @@
-"""The revisions of the layout, one module for each."""
