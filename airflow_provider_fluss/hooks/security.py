@@ -209,7 +209,7 @@ class _Wrong:
 
 def _check_names(wrong: _Wrong, extra: Mapping[str, Any]) -> None:
     """Refuse a key that is nearly one of ours. Without it, a connection would lack what the key was meant to give."""
-    from fluss_tiering.client.misspelled import meant  # noqa: PLC0415 - not needed to parse a DAG
+    from fluss_tiering.model.misspelled import meant  # noqa: PLC0415 - not needed to parse a DAG
 
     known = {*_PATHS, *_FLAGS, _DRIVER_TOKEN_FILE, _DRIVER_HAS_CREDENTIALS, DRIVER_SERVER, "timeout"}
     for name in extra:

@@ -1,4 +1,4 @@
-"""What is said of a CSV file that cannot be put: the line, the column, its type, and the reason with the value."""
+"""What is said of a CSV file that cannot be put: the row, the column, its type, and the reason with the value."""
 
 from __future__ import annotations
 
@@ -74,29 +74,29 @@ def put(command, typed, tmp_path):
         ("c", "abc", "CHAR(2)"),
     ],
 )
-def test_the_line_the_column_and_the_value_are_told(command, typed, put, tmp_path, column, value, kind):
-    # An empty line and a line break in a value count as lines of the file, and not as rows.
+def test_the_row_the_column_and_the_value_are_told(command, typed, put, tmp_path, column, value, kind):
+    # An empty line and a line break in a value make no rows. The names are the first row.
     said = put(row(note='"two\nlines"'), "", row(), row(**{column: value}), row(id="2"))
-    assert said.refuses(2, f"cannot read {tmp_path / 'rows.csv'}: line 6, column '{column}' ({kind}): ")
+    assert said.refuses(2, f"cannot read {tmp_path / 'rows.csv'}: row 4, column '{column}' ({kind}): ")
     assert value in said.err or value == "1.234", "pyarrow does not show this one"
     assert command("scan", typed, "--format", "json").out == ""
 
 
 def test_a_missing_value_is_told_and_a_long_one_is_cut(put):
-    assert put(row(), row(id="")).refuses(2, "line 3, column 'id' (INT NOT NULL): there is no value")
+    assert put(row(), row(id="")).refuses(2, "row 3, column 'id' (INT NOT NULL): there is no value")
     answer = put(row(x="y" * 5000))
-    assert answer.refuses(2, "line 2, column 'x' (DOUBLE): ", "'yyy")
+    assert answer.refuses(2, "row 2, column 'x' (DOUBLE): ", "'yyy")
     assert len(answer.err) < 500
 
 
 @pytest.mark.parametrize("column", [name for name in NAMES if name not in {"b", "c", "note"}])
 def test_an_empty_text_is_refused_in_a_column_without_text(put, column):
-    assert put(row(**{column: '""'})).refuses(2, f"line 2, column '{column}' (")
+    assert put(row(**{column: '""'})).refuses(2, f"row 2, column '{column}' (")
 
 
 def test_a_value_in_quotes_is_not_null(put):
     refused = put(row(s="NA"), row(s='"NA"'), options=["--null-value", "NA"])
-    assert refused.refuses(2, "line 3, column 's' (TINYINT): ", "'NA'")
+    assert refused.refuses(2, "row 3, column 's' (TINYINT): ", "'NA'")
 
 
 def test_infinity_and_nan_are_taken_by_name(command, typed, put):
@@ -149,15 +149,15 @@ def test_a_quote_within_a_value_without_quotes_opens_none(command, typed, put):
 def test_text_that_is_not_utf8_is_told(command, typed, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_bytes(f"{','.join(NAMES)}\n{row(note='x')}\n".encode().replace(b"x", b"\xff"))
-    assert command("put", typed, path).refuses(2, "line 2, column 'note' (STRING)", "UTF8")
+    assert command("put", typed, path).refuses(2, "row 2, column 'note' (STRING)", "UTF8")
 
 
-def test_the_line_is_right_in_a_later_block_of_a_file(put, tmp_path, monkeypatch):
+def test_the_row_is_right_in_a_later_block_of_a_file(put, tmp_path, monkeypatch):
     lines = 40_000
     monkeypatch.setattr(csv_rows, "READ", csv_rows.pa.csv.ReadOptions(use_threads=False, block_size=2**20))
     refused = put(*[row(note="x" * 40)] * lines, row(c="abc"))
     assert (tmp_path / "rows.csv").stat().st_size > 2 * 2**20
-    assert refused.refuses(2, f"line {lines + 2}, column 'c' (CHAR(2)): ")
+    assert refused.refuses(2, f"row {lines + 2}, column 'c' (CHAR(2)): ")
 
 
 def test_empty_lines_are_rows_of_one_column_that_may_be_null_and_of_no_other(command, table, put, tmp_path):
@@ -165,7 +165,7 @@ def test_empty_lines_are_rows_of_one_column_that_may_be_null_and_of_no_other(com
     command("tables", "create", f"{table}_not_null", "-c", "n INT NOT NULL")
     path = tmp_path / "rows.csv"
     path.write_text("n\n1\n\n\nx\n")
-    assert command("put", f"{table}_null", path).refuses(2, "line 5, column 'n' (INT): ")
+    assert command("put", f"{table}_null", path).refuses(2, "row 5, column 'n' (INT): ")
     path.write_text("n\n1\n\n2\n\n")
     assert "Appended 2 rows" in command("put", f"{table}_not_null", path).out
     assert "Appended 2 rows" in put("", row(), "", row(id="2"), "", "").out
@@ -199,5 +199,5 @@ def test_a_named_pipe_is_read_as_a_file(command, typed, tmp_path):
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_text, args=[f"{','.join(NAMES)}\n{row()}\n{row(f='maybe')}\n"])
     writer.start()
-    assert command("put", typed, path).refuses(2, f"cannot read {path}: line 3, column 'f' (BOOLEAN)")
+    assert command("put", typed, path).refuses(2, f"cannot read {path}: row 3, column 'f' (BOOLEAN)")
     writer.join()

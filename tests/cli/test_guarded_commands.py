@@ -17,13 +17,6 @@ from fluss_tiering.spark.maintenance_options import CompactOptions, ExpireOption
 from fluss_tiering.spark.startup import session
 
 
-@pytest.mark.parametrize("variable", ["TOKEN_FILE", "TLS_CA", "TLS_CERT"])
-def test_a_file_that_never_ends_is_refused(command, monkeypatch, variable):
-    monkeypatch.setenv("FLUSS_TIERING_TLS_KEY", "/dev/zero")
-    monkeypatch.setenv(f"FLUSS_TIERING_{variable}", "/dev/zero")
-    assert command("status").refuses(2, "read", "/dev/zero", "it has more than 4 MiB")
-
-
 @pytest.mark.parametrize("output", ["tokens.json", "./tokens.json", "link.json"])
 def test_a_token_is_never_written_over_the_file_of_the_tokens(command, tmp_path, monkeypatch, output):
     monkeypatch.chdir(tmp_path)

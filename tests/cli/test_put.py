@@ -63,7 +63,7 @@ def test_wrong_type_in_a_put_is_named_and_writes_nothing(command, client, table,
     assert command("put", table, orders).refuses(2, "name", "BIGINT")
     wrong = tmp_path / "wrong.csv"
     wrong.write_text("id,name,price\n1,1,1\n1,1,1,1\n")
-    assert command("put", table, wrong).refuses(2, "wrong.csv", "line 3: Expected 3 columns, got 4")
+    assert command("put", table, wrong).refuses(2, "wrong.csv", "row 3: Expected 3 columns, got 4")
 
     assert log_end(client, TablePath.parse(table)) == 0
 
@@ -117,7 +117,7 @@ def test_rows_come_from_standard_input(command, client, table, monkeypatch):  # 
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,name\n1,a\n2,b\n")))
     assert "Appended 2 rows" in command("put", table, "-").out
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,name\nx,a\n")))
-    said = "cannot read -: line 2, column 'id' (BIGINT): CSV conversion error to int64: invalid value 'x'"
+    said = "cannot read -: row 2, column 'id' (BIGINT): CSV conversion error to int64: invalid value 'x'"
     assert command("put", table, "-").refuses(2, said)
     monkeypatch.setattr("sys.stdin", None)
     assert command("put", table, "-").refuses(2, "cannot read -: the command was started without a standard input")
@@ -131,7 +131,7 @@ def test_a_put_that_fails_midway_tells_what_it_has_written(command, client, tabl
     good.write_text("id\n1\n2\n")
     bad.write_text("id\n3\nx\n")
     failed = command("put", table, good, bad)
-    assert failed.refuses(2, "bad.csv", "line 3", "2 rows of the files before bad.csv, and 0 rows of bad.csv itself")
+    assert failed.refuses(2, "bad.csv", "row 3", "2 rows of the files before bad.csv, and 0 rows of bad.csv itself")
     assert ("A repeat appends them once more" in failed.err) is not key
     assert log_end(client, TablePath.parse(table)) == 2
     assert "Before the error" not in command("put", table, bad).err

@@ -185,7 +185,7 @@ def test_each_mistake_of_tier_has_its_own_message(command, arguments, words):  #
         ("table.datalake.max_round_duration=1min", "table.datalake.max-round-duration"),
         ("tabel.datalake.enabled=true", "table.datalake.enabled"),
         ("table.log.ttl=1d", None),
-        ("table.datalake.table=x", "table.datalake.enabled or table.datalake.table-name"),
+        ("table.datalake.table=x", "table.datalake.table-name"),
     ],
 )
 def test_unknown_options_are_refused_with_what_was_meant(command, client, table, option, meant):  # D25
@@ -234,29 +234,6 @@ def test_secrets_of_options_are_never_shown(command, client, table):  # E24
     assert described["properties"]["table.datalake.iceberg.uri"] == "jdbc:postgresql://lake:***@db/catalog"
     assert described["properties"]["owner.team"] == "a"
     assert client.get_tables([TablePath.parse(table)])[0].descriptor.properties["my.api-key"] == "hunter2"
-
-
-@pytest.mark.parametrize("key", ["iceberg.x", "absent", "table.datalake.max-round-duration"])
-def test_only_an_option_that_is_set_is_reset(command, client, table, key):
-    command("tables", "create", table, "-c", "id BIGINT", "-p", "owner.team=a")
-    before = client.get_tables([TablePath.parse(table)])
-    answer = command("tables", "alter", table, "--set", "team=b", "--reset", "owner.team", "--reset", key)
-    assert answer.refuses(2, f"--reset '{key}': {table} does not set this option", "owner.team, table.datalake.enabled")
-    assert client.get_tables([TablePath.parse(table)]) == before
-
-
-@pytest.mark.parametrize("if_exists", [[], ["--if-exists"]])
-def test_a_partition_of_a_table_without_partitions_is_no_slip(command, table, if_exists):
-    command("tables", "create", table, "-c", "id BIGINT")
-    answer = command("tables", "drop-partition", table, "mon", *if_exists)
-    assert answer.refuses(2, f"{table} has no partition columns", f"`fluss-tiering tables drop {table}`")
-    command("tables", "drop", table)
-    columns = [text for name in ("id BIGINT", "day STRING", "shop STRING") for text in ("-c", name)]
-    command("tables", "create", table, *columns, "--partition-key", "day,shop")
-    answer = command("tables", "drop-partition", table, "mon", *if_exists)
-    assert answer.refuses(2, f"'mon' names no partition of {table}", "in this order: day, shop")
-    answer = command("tables", "drop-partition", table, "mon", "shop=a", *if_exists)  # E38
-    assert answer.refuses(2, "'shop=a' names no partition", "give the value alone, without shop=")
 
 
 def test_an_empty_path_is_not_the_present_folder(command):

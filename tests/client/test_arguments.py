@@ -9,8 +9,8 @@ import pytest
 
 from cases import cases
 from fluss_tiering.client import AsyncTieringClient, TieringClient
-from fluss_tiering.client.misspelled import meant
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.misspelled import meant
 from fluss_tiering.model.table import TableBucket, TablePath, WriteKind
 from fluss_tiering.spark.source.options import SourceOptions
 

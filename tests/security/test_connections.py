@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import resource
 import socket
-import urllib.error
-import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,8 +12,7 @@ import pytest
 from engine_support import ServerThread
 from fluss_tiering.server.app import raise_descriptor_limit
 from fluss_tiering.server.edge import listener
-from fluss_tiering.server.metrics import exporter
-from waiting import WAIT_S, wait_until
+from waiting import WAIT_S
 
 
 def silent(port: int, opened: ExitStack, source: str = "127.0.0.1") -> socket.socket:
@@ -60,20 +55,3 @@ def test_the_process_may_open_as_many_files_as_the_system_permits() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_scrapes_beyond_the_limit_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporter, "_CONNECTIONS", 4)
-    with ServerThread(tmp_path / "data") as running:
-        port = running.server.metrics_port
-        with ExitStack() as opened:
-            closed_by_server([silent(port, opened) for _ in range(6)], 2)
-        wait_until(lambda: b"fluss_tiering_rpc_in_flight" in scraped(port))
-
-
-def scraped(port: int) -> bytes:
-    """Return the metrics; nothing if the server closes the connection."""
-    lost = contextlib.suppress(ConnectionError, urllib.error.URLError, http.client.HTTPException)
-    with lost, urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
-        return bytes(answer.read())
-    return b""

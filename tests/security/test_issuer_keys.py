@@ -35,8 +35,8 @@ def issuer() -> Iterator[Issuer]:
         yield running
 
 
-def settings_of(issuer: Issuer, jwks_url: str = "") -> issuers_of.Issuer:
-    return issuers_of.Issuer(issuer.url, AUDIENCE, jwks_url, "sub", "groups", {}, 60)
+def settings_of(issuer: Issuer) -> issuers_of.Issuer:
+    return issuers_of.Issuer(issuer.url, AUDIENCE, "sub", "groups")
 
 
 class Caller:
@@ -213,13 +213,6 @@ async def test_calls_that_are_broken_off_while_they_wait_harm_nothing(issuer: Is
         await asyncio.sleep(0)
         broken_off.cancel()
         assert (await caller.known(issuer.token())).is_valid()
-
-
-async def test_keys_are_read_where_the_settings_say(issuer: Issuer) -> None:
-    keys = IssuerKeys(settings_of(issuer, f"{issuer.url}/keys"))
-    await keys.read_again()
-    assert keys.find("first") is not None
-    assert issuer.requested == ["/realms/shop/keys"]
 
 
 async def test_an_issuer_over_https_needs_a_certificate_of_a_known_authority(

@@ -46,7 +46,6 @@ role = "admin"
 identity = "oidc-group/7"
 role = "reader"
 """
-REQUIRED = {"email_verified": True, "tenant": "shop"}
 Make = Callable[[Issuer], str]
 
 
@@ -73,13 +72,9 @@ def issuer() -> Iterator[Issuer]:
 @pytest.fixture(scope="module")
 def server(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
     folder = tmp_path_factory.mktemp("oidc")
-    settings = settings_of(issuer, folder, oidc_required_claims=json.dumps(REQUIRED))
+    settings = settings_of(issuer, folder)
     with ServerThread(folder / "data", **settings) as running:
         yield running
-
-
-def good(issuer: Issuer, key: Key | None = None, header: dict[str, object] | None = None, **claims: object) -> str:
-    return issuer.token(key, header, **(REQUIRED | claims))
 
 
 def listed(server: ServerThread, token: str, path: str = LIST) -> tuple[grpc.StatusCode, str]:
@@ -89,14 +84,13 @@ def listed(server: ServerThread, token: str, path: str = LIST) -> tuple[grpc.Sta
 
 
 ACCEPTED: dict[str, Make] = {
-    "as it should be": good,
-    "of another key of the issuer": lambda issuer: good(issuer, issuer.keys[0]),
-    "one of several audiences": lambda issuer: good(issuer, aud=["other", AUDIENCE]),
-    "expired within the clocks' difference": lambda issuer: good(issuer, exp=int(time.time()) - 1),
-    "a fraction of a second": lambda issuer: good(issuer, exp=time.time() + 3600.5),
-    "a required claim as a list": lambda issuer: good(issuer, tenant=["other", "shop"]),
-    "another typ": lambda issuer: good(issuer, header={"typ": "at+jwt"}),
-    "12 kB of groups": lambda issuer: good(issuer, groups=[f"group-{number:04}" for number in range(700)]),
+    "as it should be": Issuer.token,
+    "of another key of the issuer": lambda issuer: issuer.token(issuer.keys[0]),
+    "one of several audiences": lambda issuer: issuer.token(aud=["other", AUDIENCE]),
+    "expired within the clocks' difference": lambda issuer: issuer.token(exp=int(time.time()) - 1),
+    "a fraction of a second": lambda issuer: issuer.token(exp=time.time() + 3600.5),
+    "another typ": lambda issuer: issuer.token(header={"typ": "at+jwt"}),
+    "12 kB of groups": lambda issuer: issuer.token(groups=[f"group-{number:04}" for number in range(700)]),
 }
 
 
@@ -109,18 +103,18 @@ def test_a_token_of_the_issuer_is_accepted(server: ServerThread, issuer: Issuer,
 
 
 def _with_header(issuer: Issuer, algorithm: object, signature: str = "") -> str:
-    return f"{joined({'alg': algorithm, 'kid': 'first'}, issuer.claims(**REQUIRED)).decode()}.{signature}"
+    return f"{joined({'alg': algorithm, 'kid': 'first'}, issuer.claims()).decode()}.{signature}"
 
 
 def _changed(issuer: Issuer, **claims: object) -> str:
     """Return a token whose claims were changed after it was signed."""
-    header, _, signature = good(issuer).split(".")
-    return f"{header}.{joined({}, issuer.claims(**REQUIRED, **claims)).decode().split('.')[1]}.{signature}"
+    header, _, signature = issuer.token().split(".")
+    return f"{header}.{joined({}, issuer.claims(**claims)).decode().split('.')[1]}.{signature}"
 
 
 def _confused(issuer: Issuer, kid: str, secret: Callable[[Key], bytes]) -> str:
     key = next(key for key in issuer.keys if key.kid == kid)
-    return signed_with_secret({"kid": kid}, issuer.claims(**REQUIRED), secret(key))
+    return signed_with_secret({"kid": kid}, issuer.claims(), secret(key))
 
 
 def _garbage(text: str) -> str:
@@ -129,32 +123,29 @@ def _garbage(text: str) -> str:
 
 NO_JWT = "it is no JSON Web Token"
 REFUSED: dict[str, tuple[Make, str]] = {
-    "expired": (lambda issuer: good(issuer, exp=int(time.time()) - 61), "it has expired"),
-    "not valid yet": (lambda issuer: good(issuer, nbf=int(time.time()) + 3600), "it is not valid yet"),
-    "made in the future": (lambda issuer: good(issuer, iat=int(time.time()) + 3600), "it is not valid yet"),
-    "without exp": (lambda issuer: good(issuer, exp=None), "it has no claim exp"),
-    "exp is a text": (lambda issuer: good(issuer, exp="never"), "its claims are not those"),
-    "exp is a number as a text": (lambda issuer: good(issuer, exp="99999999999"), "its claim exp is no time"),
-    "exp is infinite": (lambda issuer: good(issuer, exp=float("inf")), "its claims are not those"),
-    "exp is no number": (lambda issuer: good(issuer, exp=float("nan")), "its claims are not those"),
-    "exp is huge": (lambda issuer: good(issuer, exp=10**400), "its claim exp is no time"),
-    "another issuer": (lambda issuer: good(issuer, iss="https://other.example.com"), "another issuer made it"),
-    "an issuer that begins alike": (lambda issuer: good(issuer, iss=issuer.url + "/"), "another issuer made it"),
-    "a part of the issuer": (lambda issuer: good(issuer, iss=issuer.url[:-1]), "another issuer made it"),
-    "no issuer": (lambda issuer: good(issuer, iss=None), "another issuer made it"),
-    "another audience": (lambda issuer: good(issuer, aud="other"), "it is for another audience"),
-    "other audiences": (lambda issuer: good(issuer, aud=["other", "others"]), "it is for another audience"),
-    "no audiences": (lambda issuer: good(issuer, aud=[]), "it has no claim aud"),
-    "no audience": (lambda issuer: good(issuer, aud=None), "it has no claim aud"),
-    "an audience of another kind": (lambda issuer: good(issuer, aud={AUDIENCE: 1}), "it is for another audience"),
-    "a required claim is missing": (lambda issuer: issuer.token(email_verified=True), "its claim tenant is not"),
-    "a required claim is different": (lambda issuer: good(issuer, email_verified=False), "its claim email_verified"),
-    "1 is not true": (lambda issuer: good(issuer, email_verified=1), "its claim email_verified is not"),
-    "no subject": (lambda issuer: good(issuer, sub=None), "its claim sub does not name the caller"),
-    "an empty subject": (lambda issuer: good(issuer, sub=""), "its claim sub does not name the caller"),
-    "a number as subject": (lambda issuer: good(issuer, sub=7), "its claims are not those"),
-    "a subject of two lines": (lambda issuer: good(issuer, sub="anna\nadmin"), "its claim sub does not name"),
-    "a long subject": (lambda issuer: good(issuer, sub="a" * 256), "its claim sub does not name the caller"),
+    "expired": (lambda issuer: issuer.token(exp=int(time.time()) - 61), "it has expired"),
+    "not valid yet": (lambda issuer: issuer.token(nbf=int(time.time()) + 3600), "it is not valid yet"),
+    "made in the future": (lambda issuer: issuer.token(iat=int(time.time()) + 3600), "it is not valid yet"),
+    "without exp": (lambda issuer: issuer.token(exp=None), "it has no claim exp"),
+    "exp is a text": (lambda issuer: issuer.token(exp="never"), "its claims are not those"),
+    "exp is a number as a text": (lambda issuer: issuer.token(exp="99999999999"), "its claim exp is no time"),
+    "exp is infinite": (lambda issuer: issuer.token(exp=float("inf")), "its claims are not those"),
+    "exp is no number": (lambda issuer: issuer.token(exp=float("nan")), "its claims are not those"),
+    "exp is huge": (lambda issuer: issuer.token(exp=10**400), "its claim exp is no time"),
+    "another issuer": (lambda issuer: issuer.token(iss="https://other.example.com"), "another issuer made it"),
+    "an issuer that begins alike": (lambda issuer: issuer.token(iss=issuer.url + "/"), "another issuer made it"),
+    "a part of the issuer": (lambda issuer: issuer.token(iss=issuer.url[:-1]), "another issuer made it"),
+    "no issuer": (lambda issuer: issuer.token(iss=None), "another issuer made it"),
+    "another audience": (lambda issuer: issuer.token(aud="other"), "it is for another audience"),
+    "other audiences": (lambda issuer: issuer.token(aud=["other", "others"]), "it is for another audience"),
+    "no audiences": (lambda issuer: issuer.token(aud=[]), "it has no claim aud"),
+    "no audience": (lambda issuer: issuer.token(aud=None), "it has no claim aud"),
+    "an audience of another kind": (lambda issuer: issuer.token(aud={AUDIENCE: 1}), "it is for another audience"),
+    "no subject": (lambda issuer: issuer.token(sub=None), "its claim sub does not name the caller"),
+    "an empty subject": (lambda issuer: issuer.token(sub=""), "its claim sub does not name the caller"),
+    "a number as subject": (lambda issuer: issuer.token(sub=7), "its claims are not those"),
+    "a subject of two lines": (lambda issuer: issuer.token(sub="anna\nadmin"), "its claim sub does not name"),
+    "a long subject": (lambda issuer: issuer.token(sub="a" * 256), "its claim sub does not name the caller"),
     "alg none": (lambda issuer: _with_header(issuer, "none"), "it is signed with 'none'"),
     "alg NoNe": (lambda issuer: _with_header(issuer, "NoNe"), "it is signed with 'NoNe'"),
     "alg none, with a signature": (lambda issuer: _with_header(issuer, "none", encoded(b"x" * 64)), "signed with"),
@@ -170,27 +161,27 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "no signature": (lambda issuer: _with_header(issuer, "ES256"), "its signature is wrong"),
     "a signature of zeros": (lambda issuer: _with_header(issuer, "ES256", encoded(bytes(64))), "signature is wrong"),
     "changed claims": (lambda issuer: _changed(issuer, sub="mallory"), "its signature is wrong"),
-    "a key of somebody else": (lambda issuer: good(issuer, Key("first")), "its signature is wrong"),
+    "a key of somebody else": (lambda issuer: issuer.token(Key("first")), "its signature is wrong"),
     "another algorithm of the key": (
-        lambda issuer: good(issuer, issuer.keys[0], {"alg": "PS256"}),
+        lambda issuer: issuer.token(issuer.keys[0], {"alg": "PS256"}),
         "its signature is wrong",
     ),
-    "an algorithm of another kind of key": (lambda issuer: good(issuer, header={"alg": "RS256"}), "is wrong"),
-    "an unknown extension": (lambda issuer: good(issuer, header={"crit": ["x"], "x": 1}), NO_JWT),
-    "a payload that is not signed": (lambda issuer: good(issuer, header={"crit": ["b64"], "b64": False}), NO_JWT),
-    "a kid of another kind": (lambda issuer: good(issuer, header={"kid": 1}), NO_JWT),
+    "an algorithm of another kind of key": (lambda issuer: issuer.token(header={"alg": "RS256"}), "is wrong"),
+    "an unknown extension": (lambda issuer: issuer.token(header={"crit": ["x"], "x": 1}), NO_JWT),
+    "a payload that is not signed": (lambda issuer: issuer.token(header={"crit": ["b64"], "b64": False}), NO_JWT),
+    "a kid of another kind": (lambda issuer: issuer.token(header={"kid": 1}), NO_JWT),
     "a key of its own": (
-        lambda issuer: good(issuer, own := Key("first"), {"jwk": own.jwk()}),
+        lambda issuer: issuer.token(own := Key("first"), {"jwk": own.jwk()}),
         "its signature is wrong",
     ),
-    "an unknown kid": (lambda issuer: good(issuer, Key("unknown")), "of no key that the issuer publishes"),
+    "an unknown kid": (lambda issuer: issuer.token(Key("unknown")), "of no key that the issuer publishes"),
     "no JSON": (lambda _: _garbage("{no"), NO_JWT),
     "a list": (lambda _: f"e{_garbage('[1]')}", NO_JWT),
     "too deep": (lambda _: _garbage('{"a":' + "[" * 5000), NO_JWT),
     "only dots": (lambda _: "e..", NO_JWT),
-    "five parts": (lambda issuer: good(issuer) + ".x.x", "it is unknown, expired or revoked"),
-    "two parts": (lambda issuer: good(issuer).rpartition(".")[0], "it is unknown, expired or revoked"),
-    "more than fits": (lambda issuer: good(issuer, groups="g" * 12_500), "expected 16000 at most"),
+    "five parts": (lambda issuer: issuer.token() + ".x.x", "it is unknown, expired or revoked"),
+    "two parts": (lambda issuer: issuer.token().rpartition(".")[0], "it is unknown, expired or revoked"),
+    "more than fits": (lambda issuer: issuer.token(groups="g" * 12_500), "expected 16000 at most"),
 }
 
 
@@ -203,24 +194,24 @@ def test_any_other_token_is_refused(server: ServerThread, issuer: Issuer, make: 
 
 
 def test_100_kb_are_refused_before_they_are_read(server: ServerThread, issuer: Issuer) -> None:
-    status, _ = listed(server, good(issuer, groups="g" * 75_000))
+    status, _ = listed(server, issuer.token(groups="g" * 75_000))
     assert status is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert listed(server, good(issuer))[0] is grpc.StatusCode.OK
+    assert listed(server, issuer.token())[0] is grpc.StatusCode.OK
 
 
 def test_keys_that_a_token_points_to_are_not_asked_for(server: ServerThread, issuer: Issuer) -> None:
     own = Key("first")
     with Issuer(own) as foreign:
         for name in ("jku", "x5u"):
-            status, _ = listed(server, good(issuer, own, {name: f"{foreign.url}/keys"}))
+            status, _ = listed(server, issuer.token(own, {name: f"{foreign.url}/keys"}))
             assert status is grpc.StatusCode.UNAUTHENTICATED
-            assert listed(server, good(issuer, header={name: f"{foreign.url}/keys"}))[0] is grpc.StatusCode.OK
+            assert listed(server, issuer.token(header={name: f"{foreign.url}/keys"}))[0] is grpc.StatusCode.OK
         assert foreign.requested == []
 
 
 @pytest.mark.parametrize("groups", ["admins", ["others", "admins"], ["admins", 7, None]], ids=str)
 def test_groups_give_roles(server: ServerThread, issuer: Issuer, groups: object) -> None:
-    status, details = listed(server, good(issuer, sub="bert", groups=groups), DROP)
+    status, details = listed(server, issuer.token(sub="bert", groups=groups), DROP)
     assert status is grpc.StatusCode.INVALID_ARGUMENT, details
 
 
@@ -228,7 +219,7 @@ def test_groups_give_roles(server: ServerThread, issuer: Issuer, groups: object)
 def test_who_has_no_role_is_told_the_name_for_the_access_file(
     server: ServerThread, issuer: Issuer, groups: object
 ) -> None:
-    status, details = listed(server, good(issuer, sub="bert", groups=groups))
+    status, details = listed(server, issuer.token(sub="bert", groups=groups))
     assert status is grpc.StatusCode.PERMISSION_DENIED
     assert "oidc/bert may not call ListTieringStatuses: it takes the role reader" in details
 
@@ -330,13 +321,10 @@ def test_static_tokens_are_known_beside_an_issuer(issuer: Issuer, tmp_path: Path
         ({"oidc_issuer": "https:///realms/shop"}, "expected a URL such as https://"),
         ({"oidc_issuer": "https://login.example.com:x"}, "expected a URL such as https://"),
         ({"oidc_issuer": "file:///etc/hosts"}, "expected a URL such as https://"),
-        ({"oidc_jwks_url": "http://10.0.0.1/keys"}, "expected a URL such as https://"),
         ({"oidc_audience": ""}, "without oidc-audience or without access-file"),
         ({"access_file": None}, "without oidc-audience or without access-file"),
-        ({"oidc_issuer": "", "access_file": None}, "set without oidc-issuer"),
+        ({"oidc_issuer": "", "access_file": None}, "oidc-audience is set without oidc-issuer"),
         ({"oidc_issuer": "", "oidc_audience": ""}, "or oidc-issuer, for tokens of OpenID Connect"),
-        ({"oidc_required_claims": '{"tenant": ["shop"]}'}, "the value of tenant is of another kind"),
-        ({"oidc_clock_skew": "1h"}, "oidc-clock-skew"),
     ],
     ids=lambda value: "" if isinstance(value, str) else str(value),
 )

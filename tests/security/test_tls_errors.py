@@ -119,11 +119,11 @@ async def test_the_cause_is_told_with_what_to_do(name: str, certificates: Certif
         ("server.key", None, None, "CA: {folder}/server.key holds no certificate that can be read"),
         ("half.pem", None, None, "CA: {folder}/half.pem holds no certificate that can be read"),
         (None, "client.pem", "server.key", "KEY: {folder}/server.key is not the key of the cert"),
-        (None, "client.key", "client.key", "CERT: {folder}/client.key holds no certificate"),
-        (None, "half.pem", "client.key", "CERT: {folder}/half.pem holds no certificate that can be read"),
-        (None, "client.pem", "half.pem", "KEY: {folder}/half.pem holds no key that can be read"),
-        (None, "client.pem", "client.pem", "KEY: {folder}/client.pem holds no key that can be read"),
-        (None, "client.pem", "locked.key", "KEY: {folder}/locked.key is encrypted: expected a key"),
+        (None, "client.key", "client.key", "KEY: {folder}/client.key is not the key of the certificate in"),
+        (None, "half.pem", "client.key", "KEY: {folder}/client.key is not the key of the certificate in"),
+        (None, "client.pem", "half.pem", "KEY: {folder}/half.pem is not the key of the certificate in"),
+        (None, "client.pem", "client.pem", "KEY: {folder}/client.pem is not the key of the certificate in"),
+        (None, "client.pem", "locked.key", "KEY: {folder}/locked.key is not the key of the certificate in"),
     ],
 )
 def test_a_wrong_file_is_named_before_a_call(

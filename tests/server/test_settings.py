@@ -89,7 +89,6 @@ def test_a_wrong_setting_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatc
         ("METRICS_PORT", "x", "expected a whole number from 0 to 65535, not 'x'"),
         ("KEPT_ROUNDS", "abc", "expected a whole number from 1 to 2147483647, not 'abc'"),
         ("LEADER_LEASE", "1ms", "expected a duration of at least 1s, not '1ms'"),
-        ("OIDC_CLOCK_SKEW", "1h", "expected a duration above 0 and of at most 10min, not '1h'"),
         ("MAX_MESSAGE_BYTES", "5gb", "expected a size above 0 and below 2gb, not '5gb'"),
         ("METRICS_ENABLED", "maybe", "expected true or false, not 'maybe'"),
         ("ADVERTISED_ADDRESS", "x", "expected HOST:PORT, not 'x'"),

@@ -20,7 +20,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from fluss_tiering.cli import demo, health, history, leases, put, scan, spark_setup, status, tables
+from fluss_tiering.cli import changed_tables, demo, health, history, leases, put, scan, spark_setup, status
 from fluss_tiering.cli.common import command, extras, output, security
 from fluss_tiering.cli.lake import clean, lake_conf, maintain, maintenance, package, tier, verify
 from fluss_tiering.cli.server import serve, token
@@ -81,7 +81,7 @@ _add("demo", demo.demo)
 _add("serve", serve.serve)
 _add("health", health.health)
 _add("adopt", serve.adopt)
-_add_group("tables", tables.app)
+_add_group("tables", changed_tables.app)
 _add("put", put.put)
 _add("scan", scan.scan)
 _add("status", status.status)

@@ -1,8 +1,7 @@
-"""`fluss-tiering tables`: list, create, describe, alter and drop tables."""
+"""`fluss-tiering tables`: list, create and describe tables."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,21 +20,17 @@ from fluss_tiering.cli.common.security import about_nothing
 from fluss_tiering.cli.lake import lake_place
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.lake.names import catalog_name
-from fluss_tiering.model.column_changes import AddColumn, ColumnChange, DropColumn, RenameColumn, WidenColumn
 from fluss_tiering.model.error_text import mask_secrets, masked_options
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import is_switched_on
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, partition_name
-from fluss_tiering.model.table_options import LAKE_ENABLED, LAKE_FRESHNESS, check_option_key
+from fluss_tiering.model.table_options import LAKE_ENABLED, LAKE_FRESHNESS
 from fluss_tiering.plural import counted
 
 _QUOTED_COLUMN: Final = re.compile(r"`(?P<name>(?:[^`]|``)+)`\s*(?P<type>.*)", re.DOTALL)
 """A column whose name is in backticks, as in SQL, in which a backtick is doubled."""
 _FRESHNESS: Final = LAKE_FRESHNESS.default
 _SHOWN_COLUMNS: Final = 20
-_DropUntiered = Annotated[
-    bool, typer.Option("--drop-untiered", help="Drop it although it has records that are not in the lake.")
-]
 
 app = typer.Typer(help="List, create, describe, alter and drop tables.", no_args_is_help=True)
 
@@ -137,7 +132,7 @@ def create_table(
     of money are best given as --column 'amount DECIMAL(18, 2)' beside --like.
     """
     key = options.names("--primary-key", primary_key)
-    properties = _key_values("--property", table_property or [])
+    properties = key_values("--property", table_property or [])
     if freshness is not None and LAKE_FRESHNESS.key in properties:
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
@@ -149,7 +144,7 @@ def create_table(
         )
     if like is not None:
         options.check_null_values(null_value, [like])
-    given = _given("--column", column, key)
+    given = given_columns("--column", column, key)
     descriptor = TableDescriptor(
         columns=_columns(like, given, key, ["", *(null_value or [])]),
         primary_key=key,
@@ -162,7 +157,7 @@ def create_table(
             **properties,
         },
     )
-    with TieringClient(server) as client, _or_nothing(if_not_exists, ErrorCode.TABLE_ALREADY_EXIST) as happened:
+    with TieringClient(server) as client, or_nothing(if_not_exists, ErrorCode.TABLE_ALREADY_EXIST) as happened:
         info = client.create_table(table, descriptor)
     if not happened:
         output.print_sentence(f"{table} existed already, and was left as it is.")
@@ -182,7 +177,7 @@ def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET
     if json:
         output.print_json([{**_as_json(info), "lake_table": _lake_json(info)}])
         return
-    _print_columns(info)
+    print_columns(info)
     output.print_table(
         "buckets",
         [
@@ -209,13 +204,14 @@ def describe_table(table: options.Table, server: options.Server = DEFAULT_TARGET
     output.print_table(
         "options",
         [Heading("Option"), Heading("Value")],
-        _options(info),
+        option_rows(info),
         empty="no options",
     )
     output.print_sentence(escape(_lake_text(info, lake_place.folder(info), is_tiered=is_tiered)))
 
 
-def _print_columns(info: TableInfo) -> None:
+def print_columns(info: TableInfo) -> None:
+    """Print the columns of a table with their types and keys."""
     output.print_table(
         f"{info.path}: columns",
         [Heading("Column"), Heading("Type"), Heading("Key")],
@@ -231,119 +227,8 @@ def _print_columns(info: TableInfo) -> None:
     )
 
 
-@app.command("alter", cls=Command)
-def alter_table(
-    table: options.Table,
-    set_option: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A table option, by its Fluss name.")
-    ] = None,
-    reset_option: Annotated[
-        list[str] | None, typer.Option("--reset", metavar="KEY", help="A table option to reset to its default.")
-    ] = None,
-    change_type: Annotated[
-        list[str] | None,
-        typer.Option("--change-type", metavar="'NAME TYPE'", help="A column and its wider type, such as 'n BIGINT'."),
-    ] = None,
-    drop_column: Annotated[
-        list[str] | None, typer.Option("--drop-column", metavar="NAME", help="A column to drop with its values.")
-    ] = None,
-    rename_column: Annotated[
-        list[str] | None, typer.Option("--rename-column", metavar="OLD=NEW", help="A column and its new name.")
-    ] = None,
-    add_column: Annotated[
-        list[str] | None,
-        typer.Option("--add-column", metavar="'NAME TYPE'", help="A column to add at the end, null in older rows."),
-    ] = None,
-    server: options.Server = DEFAULT_TARGET,
-) -> None:
-    """Set and reset options of a table, or change its columns.
-
-    You can alter the options that begin with table.datalake. and custom options, whose names are your own: they are
-    kept with the table and do nothing. All other options are fixed when the table is created. If a parked table is
-    altered, it is resumed, too.
-
-    Columns can be changed on the embedded storage, all in one step: first types, then drops, renames and additions. The
-    lake table follows in the next round. Types that become wider are integers, FLOAT and the precision of a DECIMAL.
-    """
-    changes: list[ColumnChange] = [
-        *(WidenColumn(each.name, each.data_type) for each in _given("--change-type", change_type)),
-        *map(DropColumn, drop_column or ()),
-        *itertools.starmap(RenameColumn, _key_values("--rename-column", rename_column or [], "OLD=NEW").items()),
-        *map(AddColumn, _given("--add-column", add_column)),
-    ]
-    if bool(set_option or reset_option) == bool(changes):
-        raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST,
-            f"{'options and columns' if changes else 'nothing'} to change: expected --set KEY=VALUE or --reset KEY, or "
-            f"changes of columns, for example `fluss-tiering tables alter {table} --add-column 'note STRING'`",
-        )
-    with TieringClient(server) as client:
-        if changes:
-            _print_columns(client.alter_table(table, column_changes=changes))
-            return
-        set_properties = _key_values("--set", set_option or [])
-        _check_resets(client.get_tables([table])[0], reset_option or [])
-        info = client.alter_table(table, set_properties, reset_option or [])
-    output.print_table(
-        f"{info.path}: options",
-        [Heading("Option"), Heading("Value")],
-        _options(info),
-        empty=f"{info.path} has no options now.",
-    )
-
-
-@app.command("drop", cls=Command)
-def drop_table(
-    table: options.Table,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if the table does not exist.")] = False,
-    drop_untiered: _DropUntiered = False,
-    server: options.Server = DEFAULT_TARGET,
-) -> None:
-    """Drop a table with its rows, snapshots and status. Its lake table stays.
-
-    A table that is tiered is dropped once all of its records are in the lake. Otherwise the command is refused, and
-    says how many are not.
-    """
-    untiered: int | None = 0
-    with TieringClient(server) as client, _or_nothing(if_exists, ErrorCode.TABLE_NOT_EXIST) as happened:
-        untiered = client.drop_table(table, drop_untiered=drop_untiered)
-    dropped = f"Dropped {table}" if happened else f"There is no table {table}: nothing was dropped"
-    output.print_sentence(f"{dropped}{_lost(untiered)}.")
-
-
-@app.command("drop-partition", cls=Command)
-def drop_partition(
-    table: options.Table,
-    values: Annotated[
-        list[str], typer.Argument(metavar="VALUE", help="The value of each partition column.", show_default=False)
-    ],
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do nothing if the partition does not exist.")] = False,
-    drop_untiered: _DropUntiered = False,
-    server: options.Server = DEFAULT_TARGET,
-) -> None:
-    """Drop a partition with its rows and snapshots. Its rows in the lake stay.
-
-    A partition of a table that is tiered is dropped once all of its records are in the lake. Otherwise the command is
-    refused, and says how many are not.
-    """
-    untiered: int | None = 0
-    with TieringClient(server) as client, _or_nothing(if_exists, ErrorCode.PARTITION_NOT_EXIST) as happened:
-        _check_partition(client.get_tables([table])[0], values)
-        untiered = client.drop_partition(table, values, drop_untiered=drop_untiered)
-    partition = f"partition {partition_name(values)}"
-    dropped = f"Dropped {partition} of {table}" if happened else f"{table} has no {partition}: nothing was dropped"
-    output.print_sentence(escape(f"{dropped}{_lost(untiered)}."))
-
-
-def _lost(untiered: int | None) -> str:
-    """Return what a drop lost that was not in the lake, as the end of a sentence."""
-    if untiered is None:
-        return ". How many of its records were not in the lake could not be counted"
-    return f", with {counted(untiered, 'log record')} that never came into the lake" if untiered else ""
-
-
 @contextmanager
-def _or_nothing(tolerated: bool, code: ErrorCode) -> Iterator[list[bool]]:
+def or_nothing(tolerated: bool, code: ErrorCode) -> Iterator[list[bool]]:
     """Yield a list that is empty after the block if the block failed with this code, and if that is tolerated."""
     happened = [True]
     try:
@@ -352,42 +237,6 @@ def _or_nothing(tolerated: bool, code: ErrorCode) -> Iterator[list[bool]]:
         if not tolerated or error.code is not code:
             raise
         happened.clear()
-
-
-def _check_resets(info: TableInfo, keys: Sequence[str]) -> None:
-    """Refuse to reset an option that the table does not set, which is often a misspelled one."""
-    present = info.descriptor.properties
-    for key in keys:
-        if key not in present:
-            check_option_key(key)
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"--reset {key!r}: {info.path} does not set this option, so it cannot be reset: expected one of "
-                f"{', '.join(sorted(present)) or 'its options, but it has none'}",
-            )
-
-
-def _check_partition(info: TableInfo, values: Sequence[str]) -> None:
-    """Refuse values that can name no partition of a table."""
-    keys = info.descriptor.partition_keys
-    if not keys:
-        raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST,
-            f"{info.path} has no partition columns, so it has no partition to drop: expected a partitioned table; "
-            f"`fluss-tiering tables drop {info.path}` drops the whole table",
-        )
-    if len(values) != len(keys):
-        raise FlussTieringError(
-            ErrorCode.INVALID_REQUEST,
-            f"{' '.join(map(repr, values))} names no partition of {info.path}: expected a value of each of its "
-            f"partition columns, in this order: {', '.join(keys)}",
-        )
-    for key, value in zip(keys, values, strict=True):
-        if value.startswith(f"{key}="):
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"{value!r} names no partition of {info.path}: give the value alone, without {key}=",
-            )
 
 
 def _tell_guessed(file: Path, columns: Sequence[Column]) -> None:
@@ -414,7 +263,15 @@ def _columns(
     return columns_like(like, given, key, null_values)
 
 
-def _given(option: str, texts: list[str] | None, key: tuple[str, ...] = ()) -> tuple[Column, ...]:
+def given_columns(option: str, texts: list[str] | None, key: tuple[str, ...] = ()) -> tuple[Column, ...]:
+    """Return the columns in the values of an option, such as `price DECIMAL(10, 2) NOT NULL`.
+
+    Args:
+        key: The columns that are not nullable, whatever their text says.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if a text is not a name and a type; INVALID_TABLE if there is no such type.
+    """
     return tuple(_column(option, text, key) for text in texts or ())
 
 
@@ -453,7 +310,8 @@ def _key_parts(info: TableInfo, name: str) -> str:
     return ", ".join(kind for kind, names in keys.items() if name in names) or output.NOTHING
 
 
-def _options(info: TableInfo) -> list[list[str]]:
+def option_rows(info: TableInfo) -> list[list[str]]:
+    """Return the options of a table as rows of a table for people. Secrets are masked."""
     properties = sorted(masked_options(info.descriptor.properties).items())
     return [[output.text_cell(key), output.text_cell(value)] for key, value in properties]
 
@@ -465,7 +323,12 @@ def _key_value(option: str, text: str, expected: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _key_values(option: str, texts: Sequence[str], expected: str = "KEY=VALUE") -> dict[str, str]:
+def key_values(option: str, texts: Sequence[str], expected: str = "KEY=VALUE") -> dict[str, str]:
+    """Return the pairs in the values of an option.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if a text is no pair, or if a key is given twice.
+    """
     found: dict[str, str] = {}
     for key, value in (_key_value(option, each, expected) for each in texts):
         if key in found:

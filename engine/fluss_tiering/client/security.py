@@ -41,8 +41,6 @@ _hidden_token: str | None = None
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
-_MAX_FILE_BYTES: Final = 4 << 20
-"""More than all authorities of a system have together."""
 _MAX_TOKEN_CHARACTERS: Final = 16_000
 """gRPC refuses calls with more than 16 KiB of metadata."""
 
@@ -145,7 +143,7 @@ class ClientSecurity:
             return self.token
         try:
             # Some editors begin a file with a mark of its encoding.
-            text = _read(self.token_file).decode("utf-8-sig").strip()
+            text = self.token_file.read_text("utf-8-sig").strip()
         except (OSError, ValueError) as error:
             raise _invalid(
                 f"the token cannot be read from {self.token_file}: {getattr(error, 'strerror', None) or error}; "
@@ -183,28 +181,13 @@ def named(variable: str) -> str:
     return f"{variable} (--{option})"
 
 
-def _read(path: Path) -> bytes:
-    """Return the content of a file of a token or of certificates.
-
-    Raises:
-        OSError: If the file cannot be read.
-        ValueError: If it is larger than any such file. It may be a device that never ends.
-    """
-    with path.open("rb") as file:
-        content = file.read(_MAX_FILE_BYTES + 1)
-    if len(content) > _MAX_FILE_BYTES:
-        raise ValueError(f"it has more than {_MAX_FILE_BYTES >> 20} MiB")
-    return content
-
-
 def _pem(path: str | None, variable: str) -> bytes | None:
     if path is None:
         return None
     try:
-        content = _read(Path(path))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise _invalid(f"{named(variable)}: {path} cannot be read: {reason}") from error
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise _invalid(f"{named(variable)}: {path} cannot be read: {error.strerror or error}") from error
     if b"-----BEGIN " not in content:
         raise _invalid(
             f"{named(variable)}: {path} is not in PEM: expected a text file with lines such as -----BEGIN ...-----"
@@ -231,23 +214,13 @@ def _check_authorities(path: str, content: bytes) -> None:
 
 
 def _check_pair(cert: str, key: str) -> None:
-    def refuse_password() -> str:
-        raise _invalid(f"{named(TLS_KEY_VARIABLE)}: {key} is encrypted: expected a key without a password")
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        context.load_cert_chain(cert, key, refuse_password)
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            raise _invalid(f"{named(TLS_KEY_VARIABLE)}: {key} is not the key of the certificate {cert}") from error
-        if not _has_certificates(_read(Path(cert))):
-            raise _invalid(
-                f"{named(TLS_CERT_VARIABLE)}: {cert} holds no certificate that can be read: expected the caller's in "
-                "PEM, with lines -----BEGIN CERTIFICATE----- and -----END CERTIFICATE-----"
-            ) from error
+        # Without a password there is nobody to ask for one.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key, password=lambda: "")
+    except (OSError, ssl.SSLError) as error:
         raise _invalid(
-            f"{named(TLS_KEY_VARIABLE)}: {key} holds no key that can be read ({error.reason or error}): expected the "
-            "key of the caller's certificate in PEM"
+            f"{named(TLS_KEY_VARIABLE)}: {key} is not the key of the certificate in {cert}, or one of them cannot be "
+            f"read ({getattr(error, 'reason', None) or error}): expected both in PEM, and a key without a password"
         ) from error
 
 

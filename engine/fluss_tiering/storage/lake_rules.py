@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from fluss_tiering.model.data_type import NESTED
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.lake_table_properties import expected_of_bloom_filters, expected_of_commits
 from fluss_tiering.model.partition_by import expected_type, parse_partition_by
 from fluss_tiering.model.table import SYSTEM_COLUMNS, DataType, DataTypeRoot, TableDescriptor, TablePath
 from fluss_tiering.model.table_options import (
@@ -40,8 +41,6 @@ from fluss_tiering.model.table_options import (
     OWN_OF_CLUSTERS,
     OWN_PREFIX,
     delete_files_of,
-    expected_of_bloom_filters,
-    expected_of_commits,
     record_expiry,
     sort_columns_of,
 )

@@ -10,8 +10,8 @@ from typer.core import TyperCommand
 
 from fluss_tiering.cli.common import security
 from fluss_tiering.client import TieringClient
-from fluss_tiering.client.misspelled import meant
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.misspelled import meant
 from fluss_tiering.model.table import TablePath
 
 EXAMPLES: Final[Mapping[str, Sequence[str]]] = {

@@ -8,13 +8,13 @@ import typer
 
 from fluss_tiering.cli.common import options, output
 from fluss_tiering.cli.common.options import with_options
-from fluss_tiering.cli.common.output import Heading
 from fluss_tiering.cli.lake.spark_session import spark_session
 from fluss_tiering.cli.status_view import dropped_line_of
 from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import KV_TTL
+from fluss_tiering.plural import counted
 from fluss_tiering.spark.maintenance_options import VerifyOptions
 
 if TYPE_CHECKING:
@@ -69,27 +69,14 @@ def _print(info: TableInfo, audit: TableAudit) -> None:
     if audit.was_never_tiered:
         output.print_errors([(str(audit.path), nothing_tiered(info).message)])
         return
-    output.print_table(
-        f"{audit.path} at lake snapshot {audit.lake_snapshot_id}",
-        [
-            Heading("Bucket", numeric=True),
-            Heading("Up to offset", numeric=True),
-            Heading("Rows", numeric=True),
-            Heading("In the lake", numeric=True),
-            Heading("Content"),
-        ],
-        (
-            [
-                str(each.bucket),
-                output.count_cell(each.log_end_offset),
-                output.count_cell(each.source.rows),
-                output.count_cell(each.lake.rows),
-                "[green]equal[/]" if each.equal else "[bold red]differs[/]",
-            ]
-            for each in audit.buckets
-        ),
-        empty="No bucket holds rows.",
-    )
+    if audit.equal:
+        rows = counted(sum(each.lake.rows for each in audit.buckets), "row")
+        output.print_sentence(f"{audit.path}: equal: {rows} at lake snapshot {audit.lake_snapshot_id}.")
+    else:
+        differing = ", ".join(str(each.bucket) for each in audit.buckets if not each.equal)
+        output.print_errors(
+            [(str(audit.path), f"bucket {differing} of lake snapshot {audit.lake_snapshot_id} differs from the table")]
+        )
     output.print_errors(
         (
             f"bucket {each.bucket}, {', '.join(f'{name} {value}' for name, value in each.key.items())}",

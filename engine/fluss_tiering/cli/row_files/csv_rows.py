@@ -1,4 +1,4 @@
-"""Read the rows of a CSV file in the types of a table. No value changes in silence, and errors have the line.
+"""Read the rows of a CSV file in the types of a table. No value changes in silence, and errors have the row.
 
 pyarrow's reader of CSV takes numbers for infinity that are too large, and knows no bytes in hexadecimal and no time
 with a Z. Columns of such types are read as text, and their text is cast.
@@ -7,10 +7,8 @@ with a Z. Columns of such types are read as text, and their text is cast.
 from __future__ import annotations
 
 import csv
-import itertools
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Final, TextIO
@@ -60,8 +58,8 @@ def csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) -
         null_values: The texts that are NULL if they are not in quotes.
 
     Raises:
-        pa.ArrowInvalid: If a value cannot be read, or a column cannot hold it. The message has the line, the name and
-            the type of the column, and the reason.
+        pa.ArrowInvalid: If a value cannot be read, or a column cannot hold it. The message has the row, the name and
+            the type of the column, and the reason. The row with the names is 1, and empty lines do not count.
     """
     check_quotes(path)
     options = convert_options(null_values)
@@ -69,7 +67,7 @@ def csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) -
     # In a file of one column, an empty line can be a row with NULL.
     has_empty_rows = len(columns) == 1 and columns[0].data_type.nullable
     parse = pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=not has_empty_rows)
-    before = 2  # pyarrow counts rows from 1, and the line with the names is one of them.
+    before = 2  # pyarrow counts rows from 1, and the one with the names is one of them.
     try:
         with pa.csv.open_csv(path, read_options=READ, parse_options=parse, convert_options=options) as reader:
             check_names(reader.schema)
@@ -78,16 +76,15 @@ def csv_batches(path: Path, columns: Sequence[Column], null_values: list[str]) -
                 yield _in_types_of_table(batch, columns)
                 before += batch.num_rows
     except _WrongValueError as error:
-        line = _line(path, before + error.row, has_empty_rows=has_empty_rows)
-        raise pa.ArrowInvalid(_error_text(line, error.column, columns, error.reason)) from error
+        raise pa.ArrowInvalid(_error_text(before + error.row, error.column, columns, error.reason)) from error
     except pa.ArrowInvalid as error:
         found = _REFUSED.search(str(error))
         if found is None:
             raise
-        names = next((values for _, values in _csv_rows(path)), [])
+        with _text(path) as file:
+            names = next(csv.reader(file), [])
         name = names[int(found["column"])] if found["column"] and int(found["column"]) < len(names) else None
-        line = _line(path, int(found["row"]), has_empty_rows=has_empty_rows) if found["row"] else None
-        raise pa.ArrowInvalid(_error_text(line, name, columns, found["reason"])) from error
+        raise pa.ArrowInvalid(_error_text(found["row"], name, columns, found["reason"])) from error
 
 
 def convert_options(null_values: list[str]) -> pa.csv.ConvertOptions:
@@ -213,30 +210,11 @@ def _refuse_first(wrong: pa.BooleanArray, column: Column, values: pa.Array, why:
         raise _WrongValueError(row, column.name, why if value is None else f"{why}: {str(value)!r}")
 
 
-def _error_text(line: int | None, name: str | None, columns: Sequence[Column], reason: str) -> str:
+def _error_text(row: int | str | None, name: str | None, columns: Sequence[Column], reason: str) -> str:
     kind = next((f" ({each.data_type})" for each in columns if each.name == name), "")
-    places = [f"line {line}"] if line else []
+    places = [f"row {row}"] if row else []
     places += [f"column {name!r}{kind}"] if name is not None else []
     return f"{', '.join(places)}: {reason if len(reason) <= _SHOWN else f'{reason[:_SHOWN]}…'}"
-
-
-def _line(path: Path, row: int, *, has_empty_rows: bool) -> int | None:
-    """Return the line on which a row begins that pyarrow numbers; None if Python's reader of CSV does not find it."""
-    with suppress(csv.Error):
-        for line, _ in itertools.islice(_csv_rows(path, has_empty_rows=has_empty_rows), row - 1, row):
-            return line
-    return None
-
-
-def _csv_rows(path: Path, *, has_empty_rows: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row with the number of the line that it begins on, from 1."""
-    with _text(path) as file:
-        reader = csv.reader(file)
-        begin = 1
-        for row in reader:
-            if row or has_empty_rows:
-                yield begin, row
-            begin = reader.line_num + 1
 
 
 def _text(path: Path) -> TextIO:

@@ -36,7 +36,7 @@ def file_batches(path: Path, columns: Sequence[Column], null_values: list[str]) 
 
     Raises:
         FlussTieringError: INVALID_ROWS if a value cannot be read. The message names the file. Of a CSV file it also
-            names the line, the column and the reason.
+            names the row, the column and the reason.
     """
     with errors_name(path, ErrorCode.INVALID_ROWS):
         if kind_of(path) == PARQUET:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,8 +13,6 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""The upper bounds of the histogram of turns, in seconds."""
 _WINDOW_S: Final = 60.0
 _LOGGED_S: Final = 1.0
 
@@ -36,8 +33,6 @@ class TurnWatch:
         self._window_began = monotonic()
         self._longest = 0.0
         self._longest_before = 0.0
-        self._counts = [0] * (len(BUCKETS_S) + 1)
-        self._total_s = 0.0
 
     @contextmanager
     def turn(self, name: str) -> Iterator[None]:
@@ -53,7 +48,8 @@ class TurnWatch:
             ended = self._monotonic()
             with self._lock:
                 self._begun = None
-                self._record(ended, ended - began)
+                self._roll(ended)
+                self._longest = max(self._longest, ended - began)
             if ended - began > _LOGGED_S:
                 logger.warning("control thread was held", function=name, seconds=round(ended - began, 3))
 
@@ -64,23 +60,6 @@ class TurnWatch:
             self._roll(now)
             under_way = 0.0 if self._begun is None else now - self._begun
             return max(self._longest, self._longest_before, under_way)
-
-    def histogram(self) -> tuple[list[tuple[str, float]], float]:
-        """Return the cumulative counts of turns by upper bound in seconds, and the sum of all durations in seconds."""
-        with self._lock:
-            counts, total_s = list(self._counts), self._total_s
-        cumulative: list[tuple[str, float]] = []
-        count = 0
-        for bound, each in zip((*map(str, BUCKETS_S), "+Inf"), counts, strict=True):
-            count += each
-            cumulative.append((bound, count))
-        return cumulative, total_s
-
-    def _record(self, now: float, duration_s: float) -> None:
-        self._roll(now)
-        self._longest = max(self._longest, duration_s)
-        self._counts[bisect_left(BUCKETS_S, duration_s)] += 1
-        self._total_s += duration_s
 
     def _roll(self, now: float) -> None:
         if now - self._window_began >= _WINDOW_S:

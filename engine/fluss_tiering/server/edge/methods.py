@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import cache
@@ -59,13 +58,11 @@ REQUEST_SIZES: Final = {
 MAX_NAMES: Final = 20
 """The number of names of each kind in a line. Of further ones, a line has the number."""
 
-MAX_NAME_BYTES: Final = 256
-"""The size to which a name is cut, as JSON writes it. A character that is not ASCII takes 6 or 12 bytes."""
+MAX_NAME_CHARS: Final = 256
+"""The number of characters to which a name is cut."""
 
-_MAX_NAMES_BYTES: Final = 1024
-"""The size of the names of each kind in a line."""
 _MAX_SCANNED: Final = 10_000
-"""The number of entries of a field that are looked at, and of names that are told apart."""
+"""The number of entries of a field that are looked at."""
 
 
 class Kind(Enum):
@@ -85,38 +82,21 @@ class Named:
     def add(self, request: Message) -> None:
         """Add what a request names."""
         for kind, value in names_in(request, _MAX_SCANNED):
-            names = self._names.setdefault(kind, {})
-            if len(names) < _MAX_SCANNED:
-                names[_short(kind, value)] = None
+            self._names.setdefault(kind, {})[_shown(kind, value)] = None
 
     def fields(self) -> dict[str, object]:
         """Return the fields of a line: `tables`, `table_ids` and `leases`, and `more_tables` and so on."""
         fields: dict[str, object] = {}
         for kind, names in self._names.items():
-            shown: list[str | int] = []
-            room = _MAX_NAMES_BYTES
-            for each in islice(names, MAX_NAMES):
-                name = cut_name(each) if isinstance(each, str) else each
-                room -= len(json.dumps(name))
-                if room < 0:
-                    break
-                shown.append(name)
-            fields[kind.value] = shown
-            if len(names) > len(shown):
-                fields[f"more_{kind.value}"] = len(names) - len(shown)
+            fields[kind.value] = list(islice(names, MAX_NAMES))
+            if len(names) > MAX_NAMES:
+                fields[f"more_{kind.value}"] = len(names) - MAX_NAMES
         return fields
 
 
 def cut_name(name: str) -> str:
-    """Return a name that takes `MAX_NAME_BYTES` at most in a line. A name that was cut ends with "…"."""
-    if len(json.dumps(name)) - 2 <= MAX_NAME_BYTES:
-        return name
-    room = MAX_NAME_BYTES - len(json.dumps("…")) + 2
-    for end, char in enumerate(name):
-        room -= len(json.dumps(char)) - 2
-        if room < 0:
-            return name[:end] + "…"
-    return name
+    """Return a name with `MAX_NAME_CHARS` at most. A name that was cut ends with "…"."""
+    return name if len(name) <= MAX_NAME_CHARS else name[: MAX_NAME_CHARS - 1] + "…"
 
 
 def names_in(message: Message, at_most: int | None = None) -> Iterator[tuple[Kind, Any]]:
@@ -141,10 +121,10 @@ def is_repeated(field: FieldDescriptor) -> bool:
     return bool(older.label == FieldDescriptor.LABEL_REPEATED)
 
 
-def _short(kind: Kind, value: Any) -> str | int:  # noqa: ANN401 - what a field holds
-    if kind is Kind.PATH:
-        return f"{value.database_name[:MAX_NAME_BYTES]}.{value.table_name[:MAX_NAME_BYTES]}"
-    return int(value) if kind is Kind.TABLE_ID else str(value[: 2 * MAX_NAME_BYTES])
+def _shown(kind: Kind, value: Any) -> str | int:  # noqa: ANN401 - what a field holds
+    if kind is Kind.TABLE_ID:
+        return int(value)
+    return cut_name(f"{value.database_name}.{value.table_name}" if kind is Kind.PATH else value)
 
 
 def _values(message: Message, field: FieldDescriptor, at_most: int | None) -> Iterable[Any]:

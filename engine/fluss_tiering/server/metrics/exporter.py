@@ -31,9 +31,6 @@ logger = structlog.get_logger(__name__)
 _CLIENT_S: Final = 30.0
 """How long a client may keep the server waiting, in seconds."""
 
-_CONNECTIONS: Final = 64
-"""The largest number of connections that are answered at once. Each has a thread. Further ones are closed."""
-
 _POLL_S: Final = 0.05
 """How often the HTTP server looks whether it is to stop, in seconds."""
 
@@ -120,24 +117,7 @@ class _HttpServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], scrapes: _Scrapes) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.scrapes = scrapes
-        self._free = threading.Semaphore(_CONNECTIONS)
         super().__init__(address, _Handler)
-
-    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        """Answer a connection, or close it if too many are being answered."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(
-        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
-    ) -> None:
-        """Answer a connection in its own thread."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
 
     def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         """Answer a connection in its own thread, where a client that is slow with TLS holds nobody up."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fluss_tiering.model.clock import Clock, SystemClock
@@ -183,18 +183,10 @@ def _component_metrics(components: ServerComponents) -> Iterator[Metric]:
         "1 while no KV snapshot is collected, since a lease cannot be loaded.",
         int(leases.collection_stopped_reason is not None),
     )
-    turns = components.threads.turns
     yield _gauge(
         "fluss_tiering_control_turn_max_seconds",
         "How long one call held the control thread at most, in the last minute or two.",
-        turns.longest_s(),
-    )
-    buckets, total_s = turns.histogram()
-    yield HistogramMetricFamily(
-        "fluss_tiering_control_turn_duration_seconds",
-        "How long calls held the control thread.",
-        buckets=buckets,
-        sum_value=total_s,
+        components.threads.turns.longest_s(),
     )
     yield _gauge("fluss_tiering_kv_scanners", "KV scanners that are open.", components.scanners.open_count)
     yield _gauge("fluss_tiering_status_watchers", "Clients that watch statuses.", len(tiering.broadcaster))

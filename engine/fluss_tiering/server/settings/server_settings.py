@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, get_origin
 
@@ -21,6 +20,7 @@ from fluss_tiering.client.security import VARIABLES
 from fluss_tiering.client.target import DEFAULT_PORT, is_loopback
 from fluss_tiering.model.error_text import mask_secrets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.misspelled import meant
 from fluss_tiering.server.settings.types import (
     BootstrapServers,
     CatalogProperties,
@@ -31,7 +31,6 @@ from fluss_tiering.server.settings.types import (
     IssuerUrl,
     MemorySize,
     OptionalFile,
-    RequiredClaims,
     StoreUrl,
     expected,
 )
@@ -179,18 +178,11 @@ class ServerSettings(BaseSettings):
     audience and an access file too."""
     oidc_audience: str = ""
     """What the claim `aud` of a token must be or hold: the name of this server at the issuer."""
-    oidc_jwks_url: IssuerUrl = ""
-    """Where the issuer publishes its keys. By default the server reads it in the issuer's
-    `/.well-known/openid-configuration`."""
     oidc_identity_claim: Annotated[str, Field(min_length=1)] = "sub"
     """The claim that names the caller: `oidc/NAME` in the access file. Choose one whose value the issuer never gives to
     somebody else."""
     oidc_groups_claim: Annotated[str, Field(min_length=1)] = "groups"
     """The claim that names the caller's groups, as a text or a list: `oidc-group/NAME` in the access file."""
-    oidc_clock_skew_ms: Annotated[DurationMs, Field(le=10 * 60_000)] = 60_000
-    """How far the issuer's clock may be from the server's. A token is accepted for so long after it expires."""
-    oidc_required_claims: RequiredClaims = Field(default_factory=dict)
-    """Claims that a token must have and their values, as a JSON object. A claim that is a list must hold the value."""
     allow_insecure: bool = False
     """Whether the server may listen on an address that other machines reach without TLS or without asking callers who
     they are."""
@@ -221,15 +213,7 @@ class ServerSettings(BaseSettings):
         """The issuer of OpenID Connect; None if there is none."""
         if not self.oidc_issuer:
             return None
-        return Issuer(
-            self.oidc_issuer,
-            self.oidc_audience,
-            self.oidc_jwks_url,
-            self.oidc_identity_claim,
-            self.oidc_groups_claim,
-            self.oidc_required_claims,
-            self.oidc_clock_skew_ms / 1000,
-        )
+        return Issuer(self.oidc_issuer, self.oidc_audience, self.oidc_identity_claim, self.oidc_groups_claim)
 
     @property
     def asks_callers(self) -> bool:
@@ -256,8 +240,8 @@ class ServerSettings(BaseSettings):
                 "oidc-issuer is set without oidc-audience or without access-file: expected both, because a token of "
                 "the issuer may be for another service, and gives no role by itself"
             )
-        if not self.oidc_issuer and (self.oidc_audience or self.oidc_jwks_url or self.oidc_required_claims):
-            raise ValueError("settings that begin with oidc are set without oidc-issuer: expected it too")
+        if self.oidc_audience and not self.oidc_issuer:
+            raise ValueError("oidc-audience is set without oidc-issuer: expected it too")
         return self
 
     @model_validator(mode="after")
@@ -307,8 +291,8 @@ def settings_from_keys(pairs: Sequence[str]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         name = key.strip().replace(".", "_").replace("-", "_").lower()
         if not equals or name not in names:
-            meant = [] if name in names else get_close_matches(name, names, 1)
-            hint = f" (did you mean {meant[0].replace('_', '-')}?)" if meant else ""
+            nearest = None if name in names else meant(name, names)
+            hint = f" (did you mean {nearest.replace('_', '-')}?)" if nearest else ""
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
                 f"{key!r} is not a setting{hint}: expected KEY=VALUE, for example kv.snapshot.interval=5min; "
@@ -394,10 +378,10 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
         if variable.upper() in _OF_OTHERS or not (has_prefix or variable in files):
             continue
         # Compared without the prefix, which makes all names look alike.
-        close = get_close_matches(name, names, 1)
-        meant = f"{_PREFIX}{close[0].upper()}" if close else None
+        nearest = meant(name, names)
+        expected_name = f"{_PREFIX}{nearest.upper()}" if nearest else None
         # A file counts by its exact name only, and without the prefix it may be none of ours.
-        is_known = close == [name] and (variable not in files or variable == meant)
-        if not is_known and (has_prefix or close == [name]):
-            unknown[variable] = meant
+        is_known = name in names and (variable not in files or variable == expected_name)
+        if not is_known and (has_prefix or name in names):
+            unknown[variable] = expected_name
     return unknown

@@ -106,16 +106,6 @@ Count = Annotated[int, Field(gt=0, le=_LARGEST)]
 """A number of things."""
 
 
-def _simple_values(claims: dict[str, Any]) -> dict[str, Any]:
-    wrong = [name for name, value in claims.items() if not isinstance(value, str | int | bool)]
-    if wrong:
-        raise ValueError(
-            f"the value of {', '.join(wrong)} is of another kind: expected texts, whole numbers, true or false, for "
-            'example {"email_verified": true}'
-        )
-    return claims
-
-
 def _issuer_url(text: str) -> str:
     try:
         return text and checked_url(text, "the URL")
@@ -136,9 +126,6 @@ CatalogProperties = Annotated[
 
 StoreUrl = Annotated[SecretStr | None, AfterValidator(_checked_store_url)]
 """The URL of a PostgreSQL database; None for none."""
-
-RequiredClaims = Annotated[dict[str, Any], NoDecode, BeforeValidator(_json_object), AfterValidator(_simple_values)]
-"""Claims of tokens and what they must be. Users write them as a JSON object."""
 
 IssuerUrl = Annotated[str, AfterValidator(_issuer_url)]
 """A URL of https, or of http on this machine; empty for none."""
@@ -200,8 +187,7 @@ def _number(field: FieldInfo) -> str:
     least = max([*_limits(field, "ge"), *(each + 1 for each in _limits(field, "gt"))])
     most = next(iter(_limits(field, "le")), None)
     if READS_DURATIONS in field.metadata:
-        least_text = "above 0" if least == 1 else f"of at least {duration_text(least)}"
-        return f"a duration {least_text}" + ("" if most is None else f" and of at most {duration_text(most)}")
+        return "a duration above 0" if least == 1 else f"a duration of at least {duration_text(least)}"
     if most is not None and READS_SIZES in field.metadata:
         return f"a size above 0 and below {memory_size_text(most + 1)}"
     return f"a whole number from {least} to {most}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,9 +13,6 @@ from fluss_tiering.client.target import is_loopback
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _POSTGRESQL_SCHEMES: Final = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
-
-ClaimValue = str | int | bool
-"""What a claim may be required to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +38,14 @@ class Issuer:
     Attributes:
         url: The issuer, exactly as the claim `iss` of its tokens says it.
         audience: What the claim `aud` must be or hold: the name of this server at the issuer.
-        jwks_url: Where the issuer's keys are; empty if the issuer's own document says it.
         identity_claim: The claim that names the caller.
         groups_claim: The claim that names the caller's groups.
-        required_claims: Claims and what they must be, or hold if they are lists.
-        clock_skew_s: How far the issuer's clock may be from this one, in seconds.
     """
 
     url: str
     audience: str
-    jwks_url: str
     identity_claim: str
     groups_claim: str
-    required_claims: Mapping[str, ClaimValue]
-    clock_skew_s: float
 
     @property
     def configuration_url(self) -> str:

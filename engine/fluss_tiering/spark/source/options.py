@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fluss_tiering.client import DEFAULT_TARGET
-from fluss_tiering.client.misspelled import meant
 from fluss_tiering.client.security import (
     TLS_CA_VARIABLE,
     TLS_CERT_VARIABLE,
@@ -20,6 +19,7 @@ from fluss_tiering.client.security import (
     ClientSecurity,
 )
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.model.misspelled import meant
 from fluss_tiering.model.units import parse_memory_size
 
 SERVER_VARIABLE: Final = "FLUSS_TIERING_SERVER"

@@ -10,12 +10,8 @@ from typing import Final, NoReturn
 import pyarrow as pa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table_options import (
-    ICEBERG_CODEC,
-    ICEBERG_TARGET_FILE_SIZE,
-    RETRIES_OF_COMMITS,
-    expected_of_commits,
-)
+from fluss_tiering.model.lake_table_properties import RETRIES_OF_COMMITS, expected_of_commits
+from fluss_tiering.model.table_options import ICEBERG_CODEC, ICEBERG_TARGET_FILE_SIZE
 
 _CODEC: Final = "write.parquet.compression-codec"
 _LEVEL: Final = "write.parquet.compression-level"

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from fluss_tiering.lake.iceberg.metadata.properties import refuse
 from fluss_tiering.lake.iceberg.metrics.collector import Leaf, leaves_of
-from fluss_tiering.model.table_options import (
+from fluss_tiering.model.lake_table_properties import (
     BLOOM_FILTER_ENABLED,
     BLOOM_FILTER_FPP,
     BLOOM_FILTER_MAX_BYTES,

@@ -12,9 +12,6 @@ from typing import Final
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.server.edge.callers.roles import ALL_TABLES, Grant, Role, TablePattern
 
-_REMEMBERED: Final = 20_000
-"""For how many tables a scope remembers whether it has them."""
-
 
 @dataclass(frozen=True, slots=True)
 class ExecutorScope:
@@ -70,15 +67,9 @@ class TableScope:
 
     def __init__(self, patterns: Iterable[TablePattern]) -> None:
         self._pattern = re.compile("|".join(f"(?:{each.regular_expression})" for each in patterns) or r"(?!)")
-        self._known: dict[object, bool] = {}
 
     def __contains__(self, path: object) -> bool:
-        known = self._known.get(path)
-        if known is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known = {}
-            known = self._known[path] = self._pattern.fullmatch(str(path)) is not None
-        return known
+        return self._pattern.fullmatch(str(path)) is not None
 
 
 @lru_cache(maxsize=1024)

@@ -89,7 +89,7 @@ class IssuerKeys:
                 await self.read_again()
 
     def _read(self) -> dict[str, jwt.PyJWK]:
-        keys = _client(self._issuer.jwks_url or self._keys_url()).get_signing_keys()
+        keys = _client(self._keys_url()).get_signing_keys()
         found = {str(key.key_id): key for key in keys if key.algorithm_name in ALGORITHMS}
         if not found:
             raise jwt.PyJWKClientError("the issuer has no key with a name and with a public algorithm")
@@ -115,7 +115,7 @@ class IssuerKeys:
         if self.failures & (self.failures - 1) == 0:
             logger.error(
                 "keys of the issuer cannot be read: tokens are checked with those that are known, others are refused; "
-                "check oidc-issuer, oidc-jwks-url and the network; the server tries again",
+                "check oidc-issuer and the network; the server tries again",
                 issuer=self._issuer.url,
                 error=error.message if isinstance(error, FlussTieringError) else str(error),
                 keys_known=len(self._present),
