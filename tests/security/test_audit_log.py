@@ -86,6 +86,7 @@ def test_a_change_is_written_with_its_caller_its_table_and_where_it_came_from(
     assert began.replace(microsecond=0) <= datetime.fromisoformat(line["time"]) <= datetime.now(UTC)
     assert line["duration_ms"] > 0
     assert "code" not in line
+    assert (log_file.stat().st_mode & 0o777) == 0o600
 
 
 def test_every_refused_call_is_written(channel: grpc.Channel, log_file: Path) -> None:

@@ -224,6 +224,15 @@ def test_who_has_no_role_is_told_the_name_for_the_access_file(
     assert "oidc/bert may not call ListTieringStatuses: it takes the role reader" in details
 
 
+def test_an_address_names_a_caller_only_if_the_issuer_has_verified_it(issuer: Issuer, tmp_path: Path) -> None:
+    with ServerThread(tmp_path / "data", **settings_of(issuer, tmp_path, oidc_identity_claim="email")) as running:
+        assert listed(running, issuer.token(email="anna", email_verified=True))[0] is grpc.StatusCode.OK
+        for claims in ({}, {"email_verified": False}, {"email_verified": "false"}, {"email_verified": 1}):
+            status, details = listed(running, issuer.token(email="anna", **claims))
+            assert status is grpc.StatusCode.UNAUTHENTICATED, claims
+            assert "email_verified" in details
+
+
 def test_a_stream_ends_when_its_role_is_taken_away(issuer: Issuer, tmp_path: Path) -> None:
     settings = settings_of(issuer, tmp_path)
     with (

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
+from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from typing import Final, NoReturn, TextIO
 
 import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
+from fluss_tiering.server.edge.callers.tokens import PRIVATE
 
 STDOUT: Final = "-"
 """The setting with which the lines go to standard output."""
@@ -113,7 +117,10 @@ class _Raising(logging.Handler):
 
 
 class _File(_Raising, WatchedFileHandler):
-    """A file that is opened anew after a rotation."""
+    """A file that is opened anew after a rotation, and that only its owner reads."""
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding="ascii", opener=partial(os.open, mode=PRIVATE))
 
 
 class _Stdout(_Raising, logging.StreamHandler[TextIO]):

@@ -175,6 +175,8 @@ class OidcTokens:
                 f"its claim {self._issuer.identity_claim} does not name the caller: expected a text of at most "
                 f"{_MAX_NAME_CHARS} characters"
             )
+        if self._issuer.identity_claim == "email" and claims.get("email_verified") is not True:
+            raise self._refused("the issuer does not say that it has verified the address (the claim email_verified)")
         groups = claims.get(self._issuer.groups_claim, [])
         listed = groups if isinstance(groups, list) else [groups]
         names = (f"oidc-group/{each}" for each in listed if isinstance(each, str))
