@@ -16,6 +16,7 @@ from fluss_tiering.api.v1 import kv_scan_pb2, kv_snapshot_leases_pb2, lake_tieri
 from fluss_tiering.api.v1.common_pb2 import PbTableBucket
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.wire.tables import descriptor_to_pb, path_to_pb
+from token_support import TokenServer
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,11 @@ class Answer:
     metadata: tuple[tuple[str, str | bytes], ...]
 
 
-def ask(channel: grpc.Channel, path: str, token: str, request: Message | bytes, responses: int = 100) -> Answer:
-    """Call a method, and return at most so many responses."""
-    sent = request if isinstance(request, bytes) else request.SerializeToString()
-    stream: Callable[..., Any] = channel.stream_stream(path)
-    call = stream(iter([sent]), metadata=[("authorization", f"Bearer {token}")], timeout=30)
+def ask(server: TokenServer, who: str, name: str, request: Message, responses: int = 100) -> Answer:
+    """Call a method with the token of a name, and return at most so many responses."""
+    stream: Callable[..., Any] = server.channel.stream_stream(method(name))
+    metadata = [("authorization", f"Bearer {server.tokens[who]}")]
+    call = stream(iter([request.SerializeToString()]), metadata=metadata, timeout=30)
     heard: list[bytes] = []
     try:
         for response in call:

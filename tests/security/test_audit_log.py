@@ -17,23 +17,15 @@ from callers import METHODS, call, empty_request
 
 from engine_support import SCHEMA, ServerThread, descriptor, new_path, new_table
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
-from fluss_tiering.client import TieringClient
-from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.edge.audit_log import AuditLog
 from fluss_tiering.server.edge.callers.roles import Grant
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from fluss_tiering.server.edge.methods import MAX_NAME_CHARS, MAX_NAMES, Named
-from token_support import add_tokens
+from token_support import TokenServer, add_tokens
 from waiting import wait_until
 
 REQUEST_ID = "fluss-tiering-request-id"
-
-
-@pytest.fixture
-def tokens(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    file = tmp_path / "tokens.json"
-    return file, add_tokens(file, {role: [role] for role in ("reader", "writer", "tierer", "admin")})
 
 
 @pytest.fixture
@@ -41,16 +33,13 @@ def log_file(tmp_path: Path) -> Path:
     return tmp_path / "audit.jsonl"
 
 
+ROLES = {role: [role] for role in ("reader", "writer", "tierer", "admin")}
+
+
 @pytest.fixture
-def server(tmp_path: Path, log_file: Path, tokens: tuple[Path, dict[str, str]]) -> Iterator[ServerThread]:
-    with ServerThread(tmp_path / "data", tokens_file=tokens[0], audit_log=str(log_file)) as running:
+def server(tmp_path: Path, log_file: Path) -> Iterator[TokenServer]:
+    with TokenServer(tmp_path, ROLES, audit_log=str(log_file)) as running:
         yield running
-
-
-@pytest.fixture
-def channel(server: ServerThread) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(server.target) as opened:
-        yield opened
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -62,16 +51,12 @@ def wait_for(file: Path, count: int) -> list[dict[str, Any]]:
     return lines(file)
 
 
-def client_of(server: ServerThread, token: str) -> TieringClient:
-    return TieringClient(server.target, security=ClientSecurity(token=token))
-
-
 def test_a_change_is_written_with_its_caller_its_table_and_where_it_came_from(
-    server: ServerThread, log_file: Path, tokens: tuple[Path, dict[str, str]]
+    server: TokenServer, log_file: Path
 ) -> None:
     path = new_path()
     began = datetime.now(UTC)
-    with client_of(server, tokens[1]["admin"]) as client:
+    with server.client("admin") as client:
         client.create_table(path, descriptor())
     (line,) = wait_for(log_file, 1)
     assert (line["identity"], line["call"], line["outcome"], line["event"]) == (
@@ -89,9 +74,9 @@ def test_a_change_is_written_with_its_caller_its_table_and_where_it_came_from(
     assert (log_file.stat().st_mode & 0o777) == 0o600
 
 
-def test_every_refused_call_is_written(channel: grpc.Channel, log_file: Path) -> None:
+def test_every_refused_call_is_written(server: TokenServer, log_file: Path) -> None:
     for path in METHODS:
-        status, _ = call(channel, path, request=empty_request(path))
+        status, _ = call(server.channel, path, request=empty_request(path))
         assert status is grpc.StatusCode.UNAUTHENTICATED
     found = wait_for(log_file, len(METHODS))
     for line, method in zip(found, METHODS.values(), strict=True):
@@ -101,26 +86,23 @@ def test_every_refused_call_is_written(channel: grpc.Channel, log_file: Path) ->
 
 
 def test_a_caller_without_the_role_is_written_with_the_table_that_it_was_about(
-    channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]
+    server: TokenServer, log_file: Path
 ) -> None:
     request = tables_pb2.DropTableRequest()
     request.table_path.database_name, request.table_path.table_name = "shop", "orders"
     path = "/fluss_tiering.v1.Tables/DropTable"
-    status, _ = call(channel, path, tokens[1]["reader"], request.SerializeToString())
+    status, _ = call(server.channel, path, server.tokens["reader"], request.SerializeToString())
     assert status is grpc.StatusCode.PERMISSION_DENIED
     (line,) = wait_for(log_file, 1)
     assert (line["identity"], line["code"], line["tables"]) == ("token/reader", "AUTHORIZATION", ["shop.orders"])
 
 
-def test_reads_that_are_answered_are_left_out_unless_all_calls_are_asked_for(
-    tmp_path: Path, tokens: tuple[Path, dict[str, str]]
-) -> None:
+def test_reads_that_are_answered_are_left_out_unless_all_calls_are_asked_for(tmp_path: Path) -> None:
     for calls, expected in (("changes", ["CreateTable"]), ("all", ["CreateTable", "ListTieringStatuses"])):
         file = tmp_path / f"{calls}.jsonl"
-        data = tmp_path / calls
         with (
-            ServerThread(data, tokens_file=tokens[0], audit_log=str(file), audit_log_calls=calls) as running,
-            client_of(running, tokens[1]["admin"]) as client,
+            TokenServer(tmp_path / calls, ROLES, audit_log=str(file), audit_log_calls=calls) as running,
+            running.client("admin") as client,
         ):
             path = new_path()
             client.create_table(path, descriptor())
@@ -131,18 +113,16 @@ def test_reads_that_are_answered_are_left_out_unless_all_calls_are_asked_for(
         assert [line["call"] for line in lines(file)] == expected + ["ListTieringStatuses"] * (calls == "all")
 
 
-def test_a_stream_has_a_line_for_its_begin_and_one_for_its_end(
-    server: ServerThread, channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]
-) -> None:
+def test_a_stream_has_a_line_for_its_begin_and_one_for_its_end(server: TokenServer, log_file: Path) -> None:
     rows = pa.BufferOutputStream()
     with pa.ipc.new_stream(rows, SCHEMA) as writer:
         writer.write_table(pa.table({"id": [1], "name": ["a secret name"]}, schema=SCHEMA))
-    with client_of(server, tokens[1]["admin"]) as client:
+    with server.client("admin") as client:
         table = new_table(client)
     request = tables_pb2.WriteRowsRequest(kind=tables_pb2.PB_WRITE_KIND_UPSERT, arrow_ipc=rows.getvalue().to_pybytes())
     request.table_path.database_name, request.table_path.table_name = table.path.database, table.path.table
-    metadata = [("authorization", f"Bearer {tokens[1]['writer']}")]
-    stream = channel.stream_stream("/fluss_tiering.v1.Tables/WriteRows")
+    metadata = [("authorization", f"Bearer {server.tokens['writer']}")]
+    stream = server.channel.stream_stream("/fluss_tiering.v1.Tables/WriteRows")
     assert len(list(stream(iter([request.SerializeToString()]), metadata=metadata, timeout=30))) == 1
     found = [line for line in wait_for(log_file, 3) if line["call"] == "WriteRows"]
     assert [(line["event"], line["outcome"]) for line in found] == [("begin", "ADMITTED"), ("end", "OK")]
@@ -155,24 +135,22 @@ def test_a_stream_has_a_line_for_its_begin_and_one_for_its_end(
     assert "secret" not in log_file.read_text()
 
 
-def test_nothing_of_a_request_but_names_is_written(
-    channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]
-) -> None:
+def test_nothing_of_a_request_but_names_is_written(server: TokenServer, log_file: Path) -> None:
     request = tables_pb2.AlterTableRequest(set_properties={"iceberg.password": "hunter2"})
     request.table_path.database_name, request.table_path.table_name = "shop", "orders"
-    call(channel, "/fluss_tiering.v1.Tables/AlterTable", tokens[1]["admin"], request.SerializeToString())
+    call(server.channel, "/fluss_tiering.v1.Tables/AlterTable", server.tokens["admin"], request.SerializeToString())
     wait_for(log_file, 1)
     text = log_file.read_text()
     assert "hunter2" not in text
     assert "password" not in text
-    assert tokens[1]["admin"] not in text
+    assert server.tokens["admin"] not in text
 
 
-def test_names_cannot_forge_lines(channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]) -> None:
+def test_names_cannot_forge_lines(server: TokenServer, log_file: Path) -> None:
     evil = 'x"}\n{"identity": "token/nobody"}\r\u2028\x1b[2J'
     request = kv_snapshot_leases_pb2.DropKvSnapshotLeaseRequest(lease_id=evil)
     call(
-        channel, "/fluss_tiering.v1.KvSnapshotLeases/DropKvSnapshotLease", tokens[1]["tierer"],
+        server.channel, "/fluss_tiering.v1.KvSnapshotLeases/DropKvSnapshotLease", server.tokens["tierer"],
         request.SerializeToString(),
     )  # fmt: skip
     (line,) = wait_for(log_file, 1)
@@ -182,23 +160,14 @@ def test_names_cannot_forge_lines(channel: grpc.Channel, log_file: Path, tokens:
     assert all(0x20 <= byte < 0x7F for byte in raw.strip(b"\n"))
 
 
-def test_the_id_of_a_call_is_told_to_the_caller(
-    server: ServerThread, log_file: Path, tokens: tuple[Path, dict[str, str]]
-) -> None:
+def test_the_id_of_a_call_is_told_to_the_caller(server: TokenServer, log_file: Path) -> None:
     path = "/fluss_tiering.v1.KvSnapshotLeases/DropKvSnapshotLease"
     request = kv_snapshot_leases_pb2.DropKvSnapshotLeaseRequest(lease_id="a").SerializeToString()
     ids = []
-    with grpc.insecure_channel(server.target) as opened:
-        for role in ("tierer", "reader"):
-            _, answered = (
-                None,
-                opened.unary_unary(path).future(
-                    request,
-                    metadata=[("authorization", f"Bearer {tokens[1][role]}"), (REQUEST_ID, "0" * 32)],
-                    timeout=30,
-                ),
-            )
-            ids.append(dict(answered.trailing_metadata())[REQUEST_ID])
+    for role in ("tierer", "reader"):
+        metadata = [("authorization", f"Bearer {server.tokens[role]}"), (REQUEST_ID, "0" * 32)]
+        answered = server.channel.unary_unary(path).future(request, metadata=metadata, timeout=30)
+        ids.append(dict(answered.trailing_metadata())[REQUEST_ID])
     found = wait_for(log_file, 2)
     assert [line["request_id"] for line in found] == ids
     assert [line["outcome"] for line in found] == ["OK", "PERMISSION_DENIED"]
@@ -305,10 +274,10 @@ def test_the_names_of_a_line_are_short() -> None:
 
 @pytest.mark.parametrize("reason", ["unknown or revoked", "wrong secret", "expired"])
 def test_a_token_that_is_not_valid_is_traced_by_its_id(
-    channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]], reason: str,
+    server: TokenServer, log_file: Path, reason: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    file = TokenFile(tokens[0])
+    file = TokenFile(server.tokens_file)
     expires = datetime.now(UTC) - timedelta(seconds=1) if reason == "expired" else None
     token, text = StaticToken.create("anna", [Grant.parse("admin")], datetime.now(UTC), expires)
     if reason != "unknown or revoked":
@@ -316,7 +285,7 @@ def test_a_token_that_is_not_valid_is_traced_by_its_id(
     given_text = f"flt_{token.id}_{'x' * 43}" if reason == "wrong secret" else text
 
     def refused() -> bool:
-        status, told = call(channel, TAKE, given_text)
+        status, told = call(server.channel, TAKE, given_text)
         assert status is grpc.StatusCode.UNAUTHENTICATED
         assert "unknown, expired or revoked" in told, "the caller is not told which"
         return bool(lines(log_file)) and lines(log_file)[-1].get("reason") == reason
@@ -332,12 +301,12 @@ def test_a_token_that_is_not_valid_is_traced_by_its_id(
         assert secret not in logged + log_file.read_text()
 
 
-def test_two_tokens_of_one_name_are_told_apart(
-    channel: grpc.Channel, log_file: Path, tokens: tuple[Path, dict[str, str]]
-) -> None:
-    text = add_tokens(tokens[0], {"reader": ["reader"]})["reader"]
+def test_two_tokens_of_one_name_are_told_apart(server: TokenServer, log_file: Path) -> None:
+    text = add_tokens(server.tokens_file, {"reader": ["reader"]})["reader"]
     token_id = text.split("_")[1]
-    wait_until(lambda: call(channel, TAKE, text)[0] is grpc.StatusCode.PERMISSION_DENIED)
-    call(channel, TAKE, tokens[1]["reader"])
-    wait_until(lambda: {line["token_id"] for line in lines(log_file)} >= {token_id, tokens[1]["reader"].split("_")[1]})
+    wait_until(lambda: call(server.channel, TAKE, text)[0] is grpc.StatusCode.PERMISSION_DENIED)
+    call(server.channel, TAKE, server.tokens["reader"])
+    wait_until(
+        lambda: {line["token_id"] for line in lines(log_file)} >= {token_id, server.tokens["reader"].split("_")[1]}
+    )
     assert {line["identity"] for line in lines(log_file) if line["token_id"] == token_id} <= {"token/reader", None}

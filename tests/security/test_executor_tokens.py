@@ -15,46 +15,30 @@ from callers import METHODS, call
 
 from engine_support import ServerThread, claimed, new_path, new_table
 from fluss_tiering.client import TieringClient
-from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 from fluss_tiering.server.edge.callers.tokens import TokenFile
-from token_support import add_tokens
+from token_support import TokenServer, add_tokens
 from waiting import wait_until
 
 LEASE_MS = 600_000
 OPEN = {"FetchLog", "FetchKvSnapshot", "ScanKv"}
 
 
-class Guarded:
-    """A server that asks callers who they are, and an administrator of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.token = add_tokens(folder / "tokens.json", {"admin": ["admin"]})["admin"]
-        self.folder = folder
-
-    def server(self) -> ServerThread:
-        return ServerThread(self.folder / "data", tokens_file=self.folder / "tokens.json")
-
-    def client(self, server: ServerThread, token: str | None = None) -> TieringClient:
-        return TieringClient(server.target, security=ClientSecurity(token=token or self.token))
+def guarded(folder: Path) -> TokenServer:
+    return TokenServer(folder, {"admin": ["admin"]})
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Guarded:
-    return Guarded(tmp_path)
-
-
-@pytest.fixture
-def server(guarded: Guarded) -> Iterator[ServerThread]:
-    with guarded.server() as running:
+def server(tmp_path: Path) -> Iterator[TokenServer]:
+    with guarded(tmp_path) as running:
         yield running
 
 
 @pytest.fixture
-def admin(guarded: Guarded, server: ServerThread) -> Iterator[TieringClient]:
-    with guarded.client(server) as client:
+def admin(server: TokenServer) -> Iterator[TieringClient]:
+    with server.client("admin") as client:
         yield client
 
 
@@ -76,32 +60,29 @@ def refused(client: TieringClient, table: TableInfo) -> ErrorCode | None:
     return None
 
 
-def test_a_token_reads_the_table_of_its_round_and_no_other(
-    guarded: Guarded, server: ServerThread, admin: TieringClient
-) -> None:
+def test_a_token_reads_the_table_of_its_round_and_no_other(server: TokenServer, admin: TieringClient) -> None:
     table, other = new_table(admin, [1, 2]), new_table(admin, [1, 2])
     claim = claimed(admin, table)
     claimed(admin, other, "another")
-    with guarded.client(server, claim.executor_token) as executor:
+    with server.client_with(claim.executor_token) as executor:
         assert read(executor, table) > 0
         assert refused(executor, other) is ErrorCode.AUTHORIZATION
 
 
-def test_a_token_may_call_nothing_else(guarded: Guarded, server: ServerThread, admin: TieringClient) -> None:
+def test_a_token_may_call_nothing_else(server: TokenServer, admin: TieringClient) -> None:
     claim = claimed(admin, new_table(admin, [1, 2]))
-    with grpc.insecure_channel(server.target) as channel:
-        for path, method in METHODS.items():
-            status, details = call(channel, path, claim.executor_token)
-            if method.name in OPEN:
-                assert status is not grpc.StatusCode.UNAUTHENTICATED, details
-            else:
-                assert status is grpc.StatusCode.PERMISSION_DENIED, (path, details)
+    for path, method in METHODS.items():
+        status, details = call(server.channel, path, claim.executor_token)
+        if method.name in OPEN:
+            assert status is not grpc.StatusCode.UNAUTHENTICATED, details
+        else:
+            assert status is grpc.StatusCode.PERMISSION_DENIED, (path, details)
 
 
-def test_a_token_is_of_no_use_after_its_round(guarded: Guarded, server: ServerThread, admin: TieringClient) -> None:
+def test_a_token_is_of_no_use_after_its_round(server: TokenServer, admin: TieringClient) -> None:
     table = new_table(admin, [1, 2])
     first = claimed(admin, table)
-    with guarded.client(server, first.executor_token) as executor:
+    with server.client_with(first.executor_token) as executor:
         assert refused(executor, table) is None
         finish(admin, first)
         assert refused(executor, table) is ErrorCode.AUTHENTICATION
@@ -111,7 +92,7 @@ def test_a_token_is_of_no_use_after_its_round(guarded: Guarded, server: ServerTh
         assert refused(executor, table) is ErrorCode.AUTHENTICATION, "the table is tiered again, in another round"
 
 
-def test_a_claim_by_a_heartbeat_has_a_token_too(guarded: Guarded, server: ServerThread, admin: TieringClient) -> None:
+def test_a_claim_by_a_heartbeat_has_a_token_too(server: TokenServer, admin: TieringClient) -> None:
     table = new_table(admin, [1, 2], freshness="1ms")
     answer = wait_until(
         lambda: next(
@@ -124,28 +105,26 @@ def test_a_claim_by_a_heartbeat_has_a_token_too(guarded: Guarded, server: Server
         )
     )
     assert answer.claim is not None
-    with guarded.client(server, answer.claim.executor_token) as executor:
+    with server.client_with(answer.claim.executor_token) as executor:
         assert refused(executor, table) is None
 
 
-def test_a_token_outlives_a_restart_of_the_server_as_its_round_does(guarded: Guarded) -> None:
-    with guarded.server() as server, guarded.client(server) as admin:
+def test_a_token_outlives_a_restart_of_the_server_as_its_round_does(tmp_path: Path) -> None:
+    with guarded(tmp_path) as server, server.client("admin") as admin:
         table = new_table(admin, [1, 2])
         tokens = claimed(admin, table).executor_token, admin.create_read_token(table.path)
-    with guarded.server() as server:
+    with guarded(tmp_path) as server:
         for token in tokens:
-            with guarded.client(server, token) as executor:
+            with server.client_with(token) as executor:
                 assert refused(executor, table) is None
 
 
-def test_a_token_for_reads_reads_one_table_for_some_hours(
-    guarded: Guarded, server: ServerThread, admin: TieringClient
-) -> None:
+def test_a_token_for_reads_reads_one_table_for_some_hours(server: TokenServer, admin: TieringClient) -> None:
     table, other = new_table(admin, [1, 2]), new_table(admin, [1, 2])
     token = admin.create_read_token(table.path)
     content = jwt.decode(token.removeprefix("flx_"), options={"verify_signature": False})
     assert content["exp"] - datetime.now(UTC).timestamp() == pytest.approx(12 * 3600, abs=60)
-    with guarded.client(server, token) as executor:
+    with server.client_with(token) as executor:
         assert read(executor, table) > 0
         assert refused(executor, other) is ErrorCode.AUTHORIZATION
         with executor.scan(table) as scan:
@@ -161,20 +140,19 @@ def test_a_token_for_reads_reads_one_table_for_some_hours(
     assert error.value.code is ErrorCode.TABLE_NOT_EXIST
 
 
-def test_a_token_for_reads_is_of_use_as_long_as_its_owner_may_read(
-    guarded: Guarded, server: ServerThread, admin: TieringClient
-) -> None:
+def test_a_token_for_reads_is_of_use_as_long_as_its_owner_may_read(server: TokenServer, admin: TieringClient) -> None:
     table = new_table(admin, [1, 2])
-    file = guarded.folder / "tokens.json"
-    texts = [add_tokens(file, {"reader": [f"reader={table.path.database}.*"]})["reader"] for _ in range(2)]
+    texts = [
+        add_tokens(server.tokens_file, {"reader": [f"reader={table.path.database}.*"]})["reader"] for _ in range(2)
+    ]
     tokens = []
     for text in texts:
-        with guarded.client(server, text) as client:
+        with server.client_with(text) as client:
             wait_until(lambda: refused(client, table) is None)
             tokens.append(client.create_read_token(table.path))
-    with guarded.client(server, tokens[0]) as of_revoked, guarded.client(server, tokens[1]) as of_other:
+    with server.client_with(tokens[0]) as of_revoked, server.client_with(tokens[1]) as of_other:
         assert refused(of_revoked, table) is None
-        TokenFile(file).remove(texts[0].split("_")[1])
+        TokenFile(server.tokens_file).remove(texts[0].split("_")[1])
         wait_until(lambda: refused(of_revoked, table) is ErrorCode.AUTHENTICATION)
         assert refused(of_other, table) is None, "another token of the same name is still valid"
 
@@ -188,16 +166,12 @@ def changed(token: str, **claims: object) -> str:
     return f"flx_{header}.{text}.{signature}"
 
 
-def test_forged_tokens_are_refused(
-    guarded: Guarded, server: ServerThread, admin: TieringClient, tmp_path: Path
-) -> None:
+def test_forged_tokens_are_refused(server: TokenServer, admin: TieringClient, tmp_path: Path) -> None:
     table, other = new_table(admin, [1, 2]), new_table(admin, [1, 2])
     claim, claim_of_other = claimed(admin, table), claimed(admin, other, "another")
     token = claim.executor_token
     content = jwt.decode(token.removeprefix("flx_"), options={"verify_signature": False})
-    (tmp_path / "elsewhere").mkdir()
-    elsewhere = Guarded(tmp_path / "elsewhere")
-    with elsewhere.server() as foreign, elsewhere.client(foreign) as foreign_admin:
+    with guarded(tmp_path / "elsewhere") as foreign, foreign.client("admin") as foreign_admin:
         of_elsewhere = claimed(foreign_admin, new_table(foreign_admin, [1, 2])).executor_token
     forged = {
         "another table": changed(token, table=other.table_id, epoch=claim_of_other.tiering_epoch),
@@ -211,7 +185,7 @@ def test_forged_tokens_are_refused(
         "nothing": "flx_",
     }
     for what, text in forged.items():
-        with guarded.client(server, text) as executor:
+        with server.client_with(text) as executor:
             assert refused(executor, other) is ErrorCode.AUTHENTICATION, what
             assert refused(executor, table) is ErrorCode.AUTHENTICATION, what
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from certificates import Authority
-from engine_support import ServerThread
 from metrics_support import scrape, value
-from token_support import add_tokens
+from token_support import TokenServer
 from waiting import wait_until
 
 
@@ -23,28 +22,20 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> dict[str, str]:
-    return add_tokens(tmp_path / "tokens.json", {"reader": ["reader"], "of shop": ["reader=shop.*"]})
-
-
-@pytest.fixture
-def server(tmp_path: Path, authority: Authority, tokens: dict[str, str]) -> Iterator[ServerThread]:
+def server(tmp_path: Path, authority: Authority) -> Iterator[TokenServer]:
     pair = authority.pair("server", "server", valid=timedelta(days=9, hours=1))
-    with ServerThread(
-        tmp_path / "data", tls_cert_file=pair.cert, tls_key_file=pair.key, tokens_file=tmp_path / "tokens.json"
-    ) as running:
+    roles = {"reader": ["reader"], "of shop": ["reader=shop.*"]}
+    with TokenServer(tmp_path, roles, tls_cert_file=pair.cert, tls_key_file=pair.key) as running:
         yield running
 
 
-def test_a_reader_of_all_tables_scrapes_and_nobody_else(
-    server: ServerThread, authority: Authority, tokens: dict[str, str]
-) -> None:
+def test_a_reader_of_all_tables_scrapes_and_nobody_else(server: TokenServer, authority: Authority) -> None:
     port = server.server.metrics_port
-    assert value(scrape(port, authority.cert, tokens["reader"]), "fluss_coordinator_activeCoordinatorCount") == 1
+    assert value(scrape(port, authority.cert, server.tokens["reader"]), "fluss_coordinator_activeCoordinatorCount") == 1
     for token, status, told in [
         (None, 401, "this server answers nobody who does not prove who they are"),
         ("flt_0_0", 401, "the token is not valid here"),
-        (tokens["of shop"], 403, "token/of shop may not read metrics"),
+        (server.tokens["of shop"], 403, "token/of shop may not read metrics"),
     ]:
         with pytest.raises(urllib.error.HTTPError) as refused:
             scrape(port, authority.cert, token)
@@ -52,16 +43,14 @@ def test_a_reader_of_all_tables_scrapes_and_nobody_else(
         assert told in refused.value.read().decode()
 
 
-def test_without_tls_there_is_no_answer(server: ServerThread) -> None:
+def test_without_tls_there_is_no_answer(server: TokenServer) -> None:
     with pytest.raises(OSError):
         urllib.request.urlopen(f"http://127.0.0.1:{server.server.metrics_port}/metrics", timeout=30)
 
 
-def test_the_days_until_expiry_follow_the_certificate(
-    server: ServerThread, authority: Authority, tokens: dict[str, str]
-) -> None:
+def test_the_days_until_expiry_follow_the_certificate(server: TokenServer, authority: Authority) -> None:
     def expiry_days() -> float:
-        samples = scrape(server.server.metrics_port, authority.cert, tokens["reader"])
+        samples = scrape(server.server.metrics_port, authority.cert, server.tokens["reader"])
         return value(samples, "fluss_tiering_tls_certificate_expiry_days")
 
     assert expiry_days() == pytest.approx(9, abs=0.1)
@@ -71,12 +60,12 @@ def test_the_days_until_expiry_follow_the_certificate(
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_text("half")], ids=["deleted", "half written"])
 def test_files_that_are_damaged_are_told_in_a_scrape(
-    server: ServerThread, authority: Authority, tokens: dict[str, str], tmp_path: Path, damage: Callable[[Path], object]
+    server: TokenServer, authority: Authority, tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
     damage(tmp_path / "ca" / "server.key")
 
     def unread() -> float:
-        samples = scrape(server.server.metrics_port, authority.cert, tokens["reader"])
+        samples = scrape(server.server.metrics_port, authority.cert, server.tokens["reader"])
         return sum(count for _, count in samples["fluss_tiering_unread_files"])
 
     wait_until(lambda: unread() > 0)

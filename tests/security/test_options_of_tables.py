@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from cases import cases
-from engine_support import ServerThread, descriptor
+from engine_support import descriptor
 from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
-from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from token_support import add_tokens
+from token_support import TokenServer
 
 ELSEWHERE = {
     "table.datalake.iceberg.uri": "https://elsewhere.example.com",
@@ -31,12 +29,11 @@ HARMLESS = {"table.datalake.freshness": "1min", "iceberg.write.parquet.page-row-
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, TieringClient]]:
-    file = tmp_path_factory.mktemp("tokens") / "tokens.json"
-    texts = add_tokens(file, {"some": ["admin=shop.*", "reader"], "all": ["admin"]})
+    roles = {"some": ["admin=shop.*", "reader"], "all": ["admin"]}
     with (
-        ServerThread(tmp_path_factory.mktemp("server"), tokens_file=file) as server,
-        TieringClient(server.target, security=ClientSecurity(token=texts["some"])) as some,
-        TieringClient(server.target, security=ClientSecurity(token=texts["all"])) as every,
+        TokenServer(tmp_path_factory.mktemp("server"), roles) as server,
+        server.client("some") as some,
+        server.client("all") as every,
     ):
         yield {"some": some, "all": every}
 
@@ -97,15 +94,9 @@ ROLES = {
 
 
 @pytest.fixture(scope="module")
-def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    file = tmp_path_factory.mktemp("tokens") / "tokens.json"
-    return file, add_tokens(file, ROLES)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, tokens: tuple[Path, dict[str, str]]) -> Iterator[ServerThread]:
-    with ServerThread(tmp_path_factory.mktemp("server"), tokens_file=tokens[0], lake_catalog=CATALOG) as running:
-        with TieringClient(running.target, security=ClientSecurity(token=tokens[1]["admin"])) as admin:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
+    with TokenServer(tmp_path_factory.mktemp("server"), ROLES, lake_catalog=CATALOG) as running:
+        with running.client("admin") as admin:
             properties = {
                 "table.datalake.iceberg.credential": f"client:a, {TABLES}",
                 "table.datalake.iceberg.scope": "shop",
@@ -116,10 +107,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, tokens: tuple[Path, dict[st
 
 
 @cases("role", ROLES)
-def test_who_may_not_tier_a_table_gets_no_credentials(
-    server: ServerThread, tokens: tuple[Path, dict[str, str]], role: str
-) -> None:
-    with TieringClient(server.target, security=ClientSecurity(token=tokens[1][role])) as client:
+def test_who_may_not_tier_a_table_gets_no_credentials(server: TokenServer, role: str) -> None:
+    with server.client(role) as client:
         tables = [*client.get_tables([PATH]), *client.list_tables()]
     assert len(tables) == 2
     for table in tables:
@@ -134,9 +123,9 @@ def test_who_may_not_tier_a_table_gets_no_credentials(
 
 @pytest.mark.parametrize("role", ["reader", "tierer"])
 def test_the_command_says_why_settings_are_hidden(
-    server: ServerThread, tokens: tuple[Path, dict[str, str]], role: str, monkeypatch: pytest.MonkeyPatch
+    server: TokenServer, role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLUSS_TIERING_TOKEN", tokens[1][role])
+    monkeypatch.setenv("FLUSS_TIERING_TOKEN", server.tokens[role])
     printed = CliRunner().invoke(app, ["lake-conf", str(PATH), "--server", server.target])
     assert printed.exit_code == 0, printed.stderr
     assert (SERVERS in printed.stdout) == (role == "tierer")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 import pytest
 from callers import METHODS, REFUSED, call
 
 from cases import cases
-from engine_support import ServerThread
 from fluss_tiering.api.v1 import access_pb2
-from token_support import add_tokens
+from token_support import TokenServer
 
 # Written by hand, and not derived from the code under test.
 MAY = {
@@ -25,18 +23,9 @@ MAY = {
 
 
 @pytest.fixture(scope="module")
-def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    file = tmp_path_factory.mktemp("tokens") / "tokens.json"
-    return file, add_tokens(file, {role: [role] for role in MAY})
-
-
-@pytest.fixture(scope="module")
-def channel(tmp_path_factory: pytest.TempPathFactory, tokens: tuple[Path, dict[str, str]]) -> Iterator[grpc.Channel]:
-    with (
-        ServerThread(tmp_path_factory.mktemp("guarded"), tokens_file=tokens[0]) as server,
-        grpc.insecure_channel(server.target) as opened,
-    ):
-        yield opened
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
+    with TokenServer(tmp_path_factory.mktemp("guarded"), {role: [role] for role in MAY}) as running:
+        yield running
 
 
 def required(path: str) -> str:
@@ -52,9 +41,9 @@ def test_each_call_declares_its_role(path: str) -> None:
 @cases("role", MAY)
 @cases("path", METHODS)
 def test_each_call_is_answered_to_the_roles_that_have_it_and_to_no_other(
-    channel: grpc.Channel, tokens: tuple[Path, dict[str, str]], path: str, role: str
+    server: TokenServer, path: str, role: str
 ) -> None:
-    status, details = call(channel, path, tokens[1][role])
+    status, details = call(server.channel, path, server.tokens[role])
     if required(path) in MAY[role]:
         assert status not in REFUSED, details
     else:
@@ -63,7 +52,7 @@ def test_each_call_is_answered_to_the_roles_that_have_it_and_to_no_other(
 
 
 @cases("path", METHODS)
-def test_no_call_is_answered_to_nobody(channel: grpc.Channel, path: str) -> None:
-    status, details = call(channel, path)
+def test_no_call_is_answered_to_nobody(server: TokenServer, path: str) -> None:
+    status, details = call(server.channel, path)
     assert status is grpc.StatusCode.UNAUTHENTICATED
     assert "FLUSS_TIERING_TOKEN" in details

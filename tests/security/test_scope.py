@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 import grpc
 import pytest
@@ -15,17 +14,16 @@ from hypothesis import strategies as st
 from scoped_calls import Answer, Named, ask, method, requests
 
 from cases import cases
-from engine_support import HOUR, ServerThread, VirtualClock, descriptor, put
+from engine_support import HOUR, VirtualClock, descriptor, put
 from fluss_tiering.api.v1 import common_pb2, kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
-from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry
 from fluss_tiering.server.edge.callers.identity import Identity, scope_of
 from fluss_tiering.server.edge.callers.roles import Grant, Role
 from fluss_tiering.server.edge.methods import Kind, names_in
 from fluss_tiering.wire.tables import path_to_pb
-from token_support import add_tokens
+from token_support import TokenServer
 
 OUTSIDE = TablePath("hr", "salaries")
 INSIDE = TablePath("shop", "orders")
@@ -120,46 +118,26 @@ def test_each_way_to_name_a_table_is_known() -> None:
 
 
 @pytest.fixture(scope="module")
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture(scope="module")
-def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    file = tmp_path_factory.mktemp("tokens") / "tokens.json"
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
     roles = {
         "all": ["admin"],
         "shop": ["admin=shop.*"],
         "mixed": ["tierer=shop.*", "reader=*.*"],
-        "reading": ["admin=shop.*", "reader"],
         "none": ["admin=nothing.here"],
     }
-    return file, add_tokens(file, roles)
-
-
-@pytest.fixture(scope="module")
-def server(
-    tmp_path_factory: pytest.TempPathFactory, tokens: tuple[Path, dict[str, str]], clock: VirtualClock
-) -> Iterator[ServerThread]:
-    with ServerThread(tmp_path_factory.mktemp("scoped"), tokens_file=tokens[0], clock=clock) as running:
+    with TokenServer(tmp_path_factory.mktemp("scoped"), roles, clock=VirtualClock()) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def channel(server: ServerThread) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(server.target) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def admin(server: ServerThread, tokens: tuple[Path, dict[str, str]]) -> Iterator[TieringClient]:
-    with TieringClient(server.target, security=ClientSecurity(token=tokens[1]["all"])) as client:
+def admin(server: TokenServer) -> Iterator[TieringClient]:
+    with server.client("all") as client:
         yield client
 
 
-def answers(channel: grpc.Channel, token: str, named: Named) -> dict[str, list[Answer]]:
+def answers(server: TokenServer, named: Named) -> dict[str, list[Answer]]:
     return {
-        name: [ask(channel, method(name), token, each, 1 if name.startswith("Watch") else 100) for each in some]
+        name: [ask(server, "shop", name, each, 1 if name.startswith("Watch") else 100) for each in some]
         for name, some in requests(named).items()
     }
 
@@ -182,19 +160,17 @@ def filled(client: TieringClient, path: TablePath, lease_id: str) -> TableInfo:
 
 
 @pytest.fixture(scope="module")
-def twice(
-    channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
-) -> dict[str, list[tuple[Answer, Answer]]]:
+def twice(server: TokenServer, admin: TieringClient) -> dict[str, list[tuple[Answer, Answer]]]:
     """The answers to the same requests about a table of others: while it does not exist, and when it does."""
     inside = filled(admin, INSIDE, "shop-lease")
     named = Named(OUTSIDE, inside.table_id + 1, "hr-lease")
-    before = answers(channel, tokens[1]["shop"], named)
+    before = answers(server, named)
     outside = filled(admin, OUTSIDE, named.lease_id)
     assert outside.table_id == named.table_id
     (info,) = admin.list_buckets([OUTSIDE])[OUTSIDE]
     assert info.latest_kv_snapshot is not None
     assert info.latest_kv_snapshot.snapshot_id == named.snapshot_id
-    after = answers(channel, tokens[1]["shop"], named)
+    after = answers(server, named)
     status = admin.list_tiering_statuses(OUTSIDE)
     assert [each.state.value for each in status] == ["Tiering"], "nothing was done to it"
     assert [each.lease_id for each in admin.list_leases("hr-lease")] == ["hr-lease"]
@@ -236,20 +212,19 @@ READS = [
 
 @cases("name", READS)
 def test_the_same_request_tells_others_of_the_table(
-    twice: dict[str, list[tuple[Answer, Answer]]], channel: grpc.Channel, tokens: tuple[Path, dict[str, str]], name: str
+    twice: dict[str, list[tuple[Answer, Answer]]], server: TokenServer, name: str
 ) -> None:
     """So it is the scope that keeps the table out of the answers above."""
     some = requests(Named(OUTSIDE, 2, "hr-lease"))[name]
-    told = [ask(channel, method(name), tokens[1]["all"], each, 1) for each in some]
+    told = [ask(server, "all", name, each, 1) for each in some]
     assert told != [there for _, there in twice[name]]
 
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("path", METHODS)
 def test_a_table_of_the_scope_is_served_as_to_everybody(
-    channel: grpc.Channel,
+    server: TokenServer,
     admin: TieringClient,
-    tokens: tuple[Path, dict[str, str]],
     path: str,
 ) -> None:
     """A caller with the role for the table gets what one with the role for all tables gets, on a table like it."""
@@ -261,33 +236,29 @@ def test_a_table_of_the_scope_is_served_as_to_everybody(
         named = Named(table.path, table.table_id, f"{name}-{number}", epoch=2, offsets_path=offsets)
         if name == "CreateTable":
             admin.drop_table(table.path, drop_untiered=True)
-        some = [ask(channel, path, tokens[1][token], each, 1) for each in requests(named)[name]]
+        some = [ask(server, token, name, each, 1) for each in requests(named)[name]]
         heard.append([(each.status, len(each.responses), b"error" in b"".join(each.responses)) for each in some])
         admin.drop_table(table.path, ignore_if_not_exists=True, drop_untiered=True)
     assert heard[0] == heard[1]
     assert heard[0][0][0] is grpc.StatusCode.OK or name in {"DropPartition", "CommitLakeTableSnapshot"}
 
 
-def test_a_caller_may_have_a_role_for_fewer_tables_than_another(
-    twice: object, channel: grpc.Channel, tokens: tuple[Path, dict[str, str]]
-) -> None:
+def test_a_caller_may_have_a_role_for_fewer_tables_than_another(twice: object, server: TokenServer) -> None:
     """`mixed` reads all tables, and tiers those of the shop."""
     named = requests(Named(OUTSIDE, 2, "other"))
-    read = ask(channel, method("GetTables"), tokens[1]["mixed"], named["GetTables"][0])
+    read = ask(server, "mixed", "GetTables", named["GetTables"][0])
     assert read.status is grpc.StatusCode.OK
-    claimed = ask(channel, method("ClaimTables"), tokens[1]["mixed"], named["ClaimTables"][0])
+    claimed = ask(server, "mixed", "ClaimTables", named["ClaimTables"][0])
     assert claimed.status is grpc.StatusCode.PERMISSION_DENIED
     assert "may not call ClaimTables for table hr.salaries: its role tierer is for other tables" in claimed.details
 
 
-def test_one_table_of_others_refuses_the_whole_call(
-    twice: object, channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
-) -> None:
+def test_one_table_of_others_refuses_the_whole_call(twice: object, server: TokenServer, admin: TieringClient) -> None:
     seen = admin.create_table(TablePath("shop", "seen"), descriptor(freshness="0s"))
     request = lake_tiering_pb2.ClaimTablesRequest(
         table_paths=[path_to_pb(seen.path), path_to_pb(TablePath("hr", "nothing"))], lease_id="one of two"
     )
-    answer = ask(channel, method("ClaimTables"), tokens[1]["shop"], request)
+    answer = ask(server, "shop", "ClaimTables", request)
     assert answer.status is grpc.StatusCode.PERMISSION_DENIED
     assert "table hr.nothing" in answer.details
     assert not admin.list_tiering_rounds(seen.path), "nothing was claimed"
@@ -304,9 +275,7 @@ def test_the_table_with_the_id_0_is_named_too() -> None:
     assert not list(names_in(kv_scan_pb2.ScanKvRequest(scanner_id=b"1"))), "a scanner is its owner's"
 
 
-def test_only_a_table_of_the_scope_is_handed_out(
-    twice: object, channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
-) -> None:
+def test_only_a_table_of_the_scope_is_handed_out(twice: object, server: TokenServer, admin: TieringClient) -> None:
     waiting = [admin.create_table(TablePath(name, "pending"), descriptor(freshness="0s")) for name in ("hr", "shop")]
     for table in waiting:
         put(admin, table, {1: "one"})
@@ -314,18 +283,18 @@ def test_only_a_table_of_the_scope_is_handed_out(
     request = lake_tiering_pb2.LakeTieringHeartbeatRequest(request_table=True, lease_id="any table")
     handed = set()
     while True:
-        answer = ask(channel, method("LakeTieringHeartbeat"), tokens[1]["shop"], request)
+        answer = ask(server, "shop", "LakeTieringHeartbeat", request)
         response = lake_tiering_pb2.LakeTieringHeartbeatResponse.FromString(answer.responses[0])
         if not response.HasField("tiering_table"):
             break
         handed.add(response.tiering_table.table_path.database_name)
     assert handed == {"shop"}
-    none = ask(channel, method("LakeTieringHeartbeat"), tokens[1]["none"], request)
+    none = ask(server, "none", "LakeTieringHeartbeat", request)
     assert none.status is grpc.StatusCode.PERMISSION_DENIED, "the lease has tables now"
 
 
 def test_a_lease_with_a_table_of_others_is_not_to_be_used(
-    twice: object, channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
+    twice: object, server: TokenServer, admin: TieringClient
 ) -> None:
     """It also has a table of the caller. It is neither shown nor changed, and nothing new begins under its id."""
     own = admin.create_table(TablePath("shop", "lease_user"), descriptor(freshness="0s"))
@@ -342,21 +311,19 @@ def test_a_lease_with_a_table_of_others_is_not_to_be_used(
     asked = [("ClaimTables", claim), ("LakeTieringHeartbeat", beat), ("AcquireKvSnapshotLease", acquire)]
     asked += [(name, each) for name in LEASE_CALLS for each in named[name] if Kind.LEASE in dict(names_in(each))]
     for name, request in asked:
-        answer = ask(channel, method(name), tokens[1]["shop"], request)
+        answer = ask(server, "shop", name, request)
         assert answer.status is grpc.StatusCode.PERMISSION_DENIED, name
         assert "for lease hr-lease, which has tables of others" in answer.details
     assert (admin.list_leases("hr-lease"), admin.lease_outcome("hr-lease")) == before
 
 
-def test_a_scanner_is_its_owners(
-    twice: object, channel: grpc.Channel, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
-) -> None:
+def test_a_scanner_is_its_owners(twice: object, server: TokenServer, admin: TieringClient) -> None:
     table = admin.create_table(TablePath("shop", "scanned"), descriptor())
     put(admin, table, dict.fromkeys(range(100), "x" * 100))
 
     def scan(token: str, **request: object) -> Answer:
         asked = kv_scan_pb2.ScanKvRequest(batch_size_bytes=500, **request)  # type: ignore[arg-type]
-        return ask(channel, method("ScanKv"), tokens[1][token], asked)
+        return ask(server, token, "ScanKv", asked)
 
     opened = scan("shop", bucket_scan_req=kv_scan_pb2.PbScanReqForBucket(table_id=table.table_id, bucket_id=0))
     scanner_id = kv_scan_pb2.ScanKvResponse.FromString(opened.responses[0]).scanner_id

@@ -5,29 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import grpc
-from scoped_calls import Named, ask, method, requests
+from scoped_calls import Named, ask, requests
 
-from engine_support import HOUR, ServerThread, descriptor, put
+from engine_support import HOUR, descriptor, put
 from fluss_support import FlussCluster
-from fluss_tiering.client import TieringClient
-from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import Claim
 from fluss_tiering.server.edge.methods import names_in
-from token_support import add_tokens
+from token_support import TokenServer
 
 OUTSIDE = TablePath("scope_hr", "salaries")
 
 
 def test_a_call_about_a_table_of_others_is_refused(fluss_cluster: FlussCluster, tmp_path: Path) -> None:
-    file = tmp_path / "tokens.json"
-    texts = add_tokens(file, {"all": ["admin"], "shop": ["admin=scope_shop.*"]})
-    settings = {"fluss": fluss_cluster.bootstrap, "metrics_enabled": False, "tokens_file": file}
-    with (
-        ServerThread(tmp_path / "data", **settings) as server,
-        TieringClient(server.target, security=ClientSecurity(token=texts["all"])) as admin,
-        grpc.insecure_channel(server.target) as channel,
-    ):
+    roles = {"all": ["admin"], "shop": ["admin=scope_shop.*"]}
+    settings = {"fluss": fluss_cluster.bootstrap, "metrics_enabled": False}
+    with TokenServer(tmp_path, roles, **settings) as server, server.client("all") as admin:
         own = admin.create_table(TablePath("scope_shop", "orders"), descriptor(freshness="1h"))
         outside = admin.create_table(OUTSIDE, descriptor(freshness="1h"))
         put(admin, outside, {1: "one"})
@@ -37,7 +30,7 @@ def test_a_call_about_a_table_of_others_is_refused(fluss_cluster: FlussCluster, 
         assert admin.prepare_lake_snapshot(outside, claim.tiering_epoch, {TableBucket(outside.table_id, 0): 1})
         for name, some in requests(Named(OUTSIDE, outside.table_id, "scope-hr-lease")).items():
             for request in some:
-                answer = ask(channel, method(name), texts["shop"], request, 1 if name.startswith("Watch") else 9)
+                answer = ask(server, "shop", name, request, 1 if name.startswith("Watch") else 9)
                 if any(names_in(request)):
                     assert answer.status is grpc.StatusCode.PERMISSION_DENIED, name
                 else:

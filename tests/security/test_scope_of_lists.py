@@ -6,23 +6,21 @@ import random
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from scoped_calls import ask, method
+from scoped_calls import ask
 
 from cases import cases
-from engine_support import HOUR, ServerThread, descriptor, put
+from engine_support import HOUR, descriptor, put
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.api.v1.common_pb2 import PbTablePath
 from fluss_tiering.client import TieringClient
-from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, KvSnapshotLease, TieringRound
 from fluss_tiering.server.services import kv_snapshot_leases
-from token_support import add_tokens
+from token_support import TokenServer
 
 pytestmark = pytest.mark.slow
 
@@ -41,27 +39,15 @@ def shown(path: TablePath, patterns: Sequence[str]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    file = tmp_path_factory.mktemp("tokens") / "tokens.json"
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
     readers = {",".join(each): [f"reader={pattern}" for pattern in each] for each in GRANTS}
-    return file, add_tokens(file, {"all": ["admin"], **readers})
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, tokens: tuple[Path, dict[str, str]]) -> Iterator[ServerThread]:
-    with ServerThread(tmp_path_factory.mktemp("lists"), tokens_file=tokens[0]) as running:
+    with TokenServer(tmp_path_factory.mktemp("lists"), {"all": ["admin"], **readers}) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def channel(server: ServerThread) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(server.target) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def admin(server: ServerThread, tokens: tuple[Path, dict[str, str]]) -> Iterator[TieringClient]:
-    with TieringClient(server.target, security=ClientSecurity(token=tokens[1]["all"])) as client:
+def admin(server: TokenServer) -> Iterator[TieringClient]:
+    with server.client("all") as client:
         yield client
 
 
@@ -99,12 +85,12 @@ def everything(admin: TieringClient) -> Everything:
     return Everything(admin)
 
 
-def pages(channel: grpc.Channel, name: str, token: str, request: Any, answer: Any, size: int) -> list[Any]:
+def pages(server: TokenServer, name: str, who: str, request: Any, answer: Any, size: int) -> list[Any]:
     """Return the answers to a client that asks for all pages of a size."""
     request.page_size, request.page_token = size, ""
     found = []
     while True:
-        heard = ask(channel, method(name), token, request)
+        heard = ask(server, who, name, request)
         assert heard.status is grpc.StatusCode.OK, heard.details
         found.append(answer.FromString(heard.responses[0]))
         request.page_token = found[-1].next_page_token
@@ -120,12 +106,10 @@ def path_of(message: PbTablePath) -> TablePath:
 @cases("patterns", GRANTS)
 def test_tables_and_statuses(
     everything: Everything,
-    channel: grpc.Channel,
-    tokens: tuple[Path, dict[str, str]],
+    server: TokenServer,
     patterns: list[str],
     size: int,
 ) -> None:
-    token = tokens[1][",".join(patterns)]
     expected = sorted(path for path in PATHS if shown(path, patterns))
     for name, request, answer, field in (
         ("ListTables", tables_pb2.ListTablesRequest(), tables_pb2.ListTablesResponse, "tables"),
@@ -136,7 +120,7 @@ def test_tables_and_statuses(
             "tiering_statuses",
         ),
     ):
-        found = pages(channel, name, token, request, answer, size)
+        found = pages(server, name, ",".join(patterns), request, answer, size)
         listed = [[path_of(each.table_path) for each in getattr(page, field)] for page in found]
         assert [each for page in listed for each in page] == expected
         assert all(len(page) == size for page in listed[:-1])
@@ -146,13 +130,11 @@ def test_tables_and_statuses(
 
 
 @cases("patterns", GRANTS)
-def test_rounds(
-    everything: Everything, channel: grpc.Channel, tokens: tuple[Path, dict[str, str]], patterns: list[str]
-) -> None:
+def test_rounds(everything: Everything, server: TokenServer, patterns: list[str]) -> None:
     for size, limit in product(SIZES, (1, 3)):
         request = lake_tiering_pb2.ListTieringRoundsRequest(limit=limit)
         answer = lake_tiering_pb2.ListTieringRoundsResponse
-        found = pages(channel, "ListTieringRounds", tokens[1][",".join(patterns)], request, answer, size)
+        found = pages(server, "ListTieringRounds", ",".join(patterns), request, answer, size)
         listed = [[(each.table_id, each.tiering_epoch) for each in page.rounds] for page in found]
         expected = []
         for table_id, table in sorted(everything.tables.items()):
@@ -167,19 +149,18 @@ def test_rounds(
 @cases("patterns", GRANTS)
 def test_leases(
     everything: Everything,
-    channel: grpc.Channel,
-    tokens: tuple[Path, dict[str, str]],
+    server: TokenServer,
     patterns: list[str],
     size: int,
 ) -> None:
-    token, answer = tokens[1][",".join(patterns)], kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse
+    answer = kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse
     expected = {}
     for lease in everything.leases:
         pinned = {bucket.table_id for bucket in lease.snapshots}
         if seen := sorted(each for each in pinned if shown(everything.tables[each].path, patterns)):
             expected[lease.lease_id] = seen
     request = kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest()
-    found = pages(channel, "ListKvSnapshotLeases", token, request, answer, size)
+    found = pages(server, "ListKvSnapshotLeases", ",".join(patterns), request, answer, size)
     listed = [[(each.lease_id, sorted(of.table_id for of in each.snapshots)) for each in page.leases] for page in found]
     assert [each for page in listed for each in page] == sorted(expected.items())
     assert all(len(page) == size for page in listed[:-1])
@@ -189,14 +170,13 @@ def test_leases(
 @pytest.mark.parametrize("patterns", GRANTS, ids=",".join)
 def test_a_list_of_all_leases_goes_on_after_hidden_ones(
     everything: Everything,
-    channel: grpc.Channel,
-    tokens: tuple[Path, dict[str, str]],
+    server: TokenServer,
     patterns: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kv_snapshot_leases, "_LEASES_AT_ONCE", 1)
     request = kv_snapshot_leases_pb2.ListKvSnapshotLeasesRequest()
-    heard = ask(channel, method("ListKvSnapshotLeases"), tokens[1][",".join(patterns)], request)
+    heard = ask(server, ",".join(patterns), "ListKvSnapshotLeases", request)
     answer = kv_snapshot_leases_pb2.ListKvSnapshotLeasesResponse.FromString(b"".join(heard.responses))
     assert [each.lease_id for each in answer.leases] == sorted(
         lease.lease_id
@@ -207,9 +187,7 @@ def test_a_list_of_all_leases_goes_on_after_hidden_ones(
 
 
 @cases("patterns", GRANTS)
-def test_outcomes_of_leases(
-    everything: Everything, channel: grpc.Channel, tokens: tuple[Path, dict[str, str]], patterns: list[str]
-) -> None:
+def test_outcomes_of_leases(everything: Everything, server: TokenServer, patterns: list[str]) -> None:
     """Who may not see one of a lease's tables is refused."""
     for lease_id in ("even", "odd", *(each.lease_id for each in everything.leases)):
         under = {each.path for each in everything.rounds if each.lease_id == lease_id}
@@ -224,18 +202,16 @@ def test_outcomes_of_leases(
         rounds = lake_tiering_pb2.ListTieringRoundsRequest(lease_id=lease_id)
         calls = (("GetLeaseOutcome", outcome), ("ListKvSnapshotLeases", listed), ("ListTieringRounds", rounds))
         for name, request in calls:
-            heard = ask(channel, method(name), tokens[1][",".join(patterns)], request)
+            heard = ask(server, ",".join(patterns), name, request)
             if not all(shown(path, patterns) for path in under | pinned):
                 assert heard.status is grpc.StatusCode.PERMISSION_DENIED
             else:
-                assert heard == ask(channel, method(name), tokens[1]["all"], request)
+                assert heard == ask(server, "all", name, request)
 
 
-def test_a_stream_of_statuses_tells_of_no_other_table(
-    server: ServerThread, admin: TieringClient, tokens: tuple[Path, dict[str, str]]
-) -> None:
+def test_a_stream_of_statuses_tells_of_no_other_table(server: TokenServer, admin: TieringClient) -> None:
     """It tells of tables of the scope that are created later, and of their end, and of no others."""
-    with TieringClient(server.target, security=ClientSecurity(token=tokens[1]["a.*"])) as client:
+    with server.client("a.*") as client:
         stream = client.watch_tiering_statuses()
         first = next(stream)
         assert {each.path.database for each in first.statuses} <= {"a"}
