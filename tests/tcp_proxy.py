@@ -17,16 +17,17 @@ class TcpProxy:
 
     Args:
         target: The target's port on this machine, or the path of its Unix socket.
+        port: Its own port; 0 for a free one.
     """
 
-    def __init__(self, target: int | str) -> None:
+    def __init__(self, target: int | str, port: int = 0) -> None:
         self.target = target
         self._cut = False
         self._closed = False
         self._lost: set[socket.socket] = set()
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=64)
         self.port: int = self._listener.getsockname()[1]
         self.accepted = 0
         threading.Thread(target=self._accept, daemon=True).start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from fluss_tiering.client import AsyncTieringClient, TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath, WriteKind
+from other_server import OtherServer
 from waiting import wait_until
 
 PATH = TablePath("db", "t")
@@ -28,10 +28,8 @@ PATH = TablePath("db", "t")
 @pytest.fixture
 def silent() -> Iterator[str]:
     """The address of a program that accepts connections and never answers."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    with OtherServer(None) as other:
+        yield other.target
 
 
 @pytest.fixture
@@ -121,22 +119,14 @@ def test_something_else_on_the_port_is_told_apart() -> None:
     "answer", [b"HTTP/1.1 505 Not Supported\r\n\r\n", b"<!DOCTYPE HTML>\n<html>no version 2.0</html>"]
 )
 def test_a_port_that_does_not_speak_grpc_is_told_apart(answer: bytes) -> None:
-    class Other(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            self.request.recv(1024)
-            self.request.sendall(answer)
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Other) as other:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
-        port = other.server_address[1]
-        with (
-            TieringClient(f"127.0.0.1:{port}", label="connection c") as client,
-            pytest.raises(FlussTieringError) as failed,
-        ):
-            client.list_tables()
-        other.shutdown()
+    with (
+        OtherServer(answer) as other,
+        TieringClient(other.target, label="connection c") as client,
+        pytest.raises(FlussTieringError) as failed,
+    ):
+        client.list_tables()
     assert failed.value.code is ErrorCode.UNAVAILABLE
-    assert f"at 127.0.0.1:{port} (connection c): something else than a tiering server answers" in failed.value.message
+    assert f"at {other.target} (connection c): something else than a tiering server answers" in failed.value.message
     assert "usually 9133" in failed.value.message
     assert "fluss-tiering serve" not in failed.value.message
 
@@ -166,31 +156,12 @@ def test_a_server_that_restarts_is_found_again(tmp_path: Path) -> None:
 @pytest.fixture
 def proxied(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
     """What a proxy gets that the environment names for each protocol."""
-    received: list[bytes] = []
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection:
-                    received.append(connection.recv(4096))
-
-        thread = threading.Thread(target=serve)
-        thread.start()
+    with OtherServer(b"") as proxy:
         for name in ("grpc_proxy", "http_proxy", "https_proxy"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{listener.getsockname()[1]}")
+            monkeypatch.setenv(name, f"http://{proxy.target}")
         for name in ("no_proxy", "no_grpc_proxy"):
             monkeypatch.delenv(name, raising=False)
-        try:
-            yield received
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
+        yield proxy.received
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import socket
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,37 +25,6 @@ from waiting import wait_until
 SHORT = {"grpc.keepalive_time_ms": 500, "grpc.http2.ping_timeout_ms": 2500}
 
 
-class Line:
-    """Forwards a client's connection to a server until it is cut. Then it forwards nothing and closes nothing."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._ends = [self._listener]
-        self.target = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.is_cut = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._port))
-                self._ends += [client, server]
-                for source, target in ((client, server), (server, client)):
-                    threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
-
-    def _forward(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                if not self.is_cut.is_set():
-                    target.sendall(data)
-
-    def close(self) -> None:
-        for each in self._ends:
-            each.close()
-
-
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
     """A server that soon checks whether a connection is alive."""
@@ -71,31 +37,29 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerTh
 
 
 @pytest.fixture
-def line(server: ServerThread) -> Iterator[Line]:
-    made = Line(server.server.port)
-    yield made
-    made.close()
+def network(server: ServerThread) -> Iterator[TcpProxy]:
+    with TcpProxy(server.server.port) as made:
+        yield made
 
 
 @pytest.mark.slow
-def test_a_watcher_whose_host_vanished_is_let_go(server: ServerThread, line: Line) -> None:
-    with TieringClient(line.target) as client:
+def test_a_watcher_whose_host_vanished_is_let_go(server: ServerThread, network: TcpProxy) -> None:
+    with TieringClient(f"127.0.0.1:{network.port}") as client:
         changes = client.watch_tiering_statuses()
         next(changes)
         assert watchers_of(server.server.metrics_port) == 1
-        line.is_cut.set()
+        network.cut()
         wait_until(lambda: watchers_of(server.server.metrics_port) == 0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
 @pytest.mark.sampled(1)
-def test_a_client_replaces_a_connection_that_carries_nothing_any_more(server: ServerThread, kind: str) -> None:  # D7
-    with TcpProxy(server.server.port) as network:
-        target = f"127.0.0.1:{network.port}"
-        answers = asked_again_and_again if kind == "blocking" else lambda *args: asyncio.run(asked_by_asyncio(*args))
-        assert answers(target, network) < 15, "as many calls failed before"
-        assert network.accepted == 2
+def test_a_client_replaces_a_connection_that_carries_nothing_any_more(network: TcpProxy, kind: str) -> None:  # D7
+    target = f"127.0.0.1:{network.port}"
+    answers = asked_again_and_again if kind == "blocking" else lambda *args: asyncio.run(asked_by_asyncio(*args))
+    assert answers(target, network) < 15, "as many calls failed before"
+    assert network.accepted == 2
 
 
 def asked_again_and_again(target: str, network: TcpProxy) -> int:
@@ -128,8 +92,8 @@ async def asked_by_asyncio(target: str, network: TcpProxy) -> int:
 
 
 @pytest.mark.long
-def test_an_idle_connection_is_looked_after_with_the_servers_permission(server: ServerThread) -> None:  # D7
-    with TcpProxy(server.server.port) as network, TieringClient(f"127.0.0.1:{network.port}", timeout=60) as client:
+def test_an_idle_connection_is_looked_after_with_the_servers_permission(network: TcpProxy) -> None:  # D7
+    with TieringClient(f"127.0.0.1:{network.port}", timeout=60) as client:
         client.list_tiering_rounds()
         # Longer than three pings, which a server that does not permit them answers by ending the connection.
         time.sleep(35)
@@ -138,10 +102,10 @@ def test_an_idle_connection_is_looked_after_with_the_servers_permission(server: 
 
 
 @pytest.mark.slow
-def test_who_reads_slowly_stays(server: ServerThread, line: Line) -> None:
+def test_who_reads_slowly_stays(server: ServerThread, network: TcpProxy) -> None:
     noise = [os.urandom(100).hex() for _ in range(50_000)]
     batch = pa.table({"id": range(50_000), "name": noise}, schema=SCHEMA)
-    with TieringClient(line.target) as client:
+    with TieringClient(f"127.0.0.1:{network.port}") as client:
         table = client.create_table(new_path(), descriptor(primary_key=False))
         sum(client.write_rows(table.path, WriteKind.APPEND, [batch] * 2))
         (bucket,) = client.list_buckets([table.path])[table.path]

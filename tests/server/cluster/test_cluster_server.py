@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,8 @@ from fluss_tiering.storage.fluss.rpc.api_keys import ApiKey, ServedApis
 from fluss_tiering.storage.fluss.rpc.calls.tables import alter_table, create_table, drop_table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from needs import needs
+from other_server import OtherServer
+from tcp_proxy import TcpProxy
 from waiting import WAIT_S, wait_until
 
 FRESHNESS = "table.datalake.freshness"
@@ -200,36 +201,11 @@ def test_a_cluster_that_does_not_come_ends_the_start(tmp_path: Path) -> None:
     assert "refused" in text
 
 
-@contextmanager
-def listener(answer: bytes | None) -> Iterator[str]:
-    """A server of another kind: it answers the first bytes with these, or nothing ever."""
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def serve(connected: socket.socket) -> None:
-        with connected:
-            connected.recv(1024)
-            if answer is None:
-                connected.recv(1024)
-            else:
-                connected.sendall(answer)
-
-    def accept() -> None:
-        try:
-            while True:
-                threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
-        except OSError:
-            pass
-
-    threading.Thread(target=accept, daemon=True).start()
-    with listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
-
-
 @pytest.mark.parametrize(("answer", "words"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "Fluss"), (None, "silence")])
 def test_a_server_of_another_kind_ends_the_start(tmp_path: Path, answer: bytes | None, words: str) -> None:
-    with listener(answer) as address:
-        text = failed_start(tmp_path, fluss=address)
-    assert address in text
+    with OtherServer(answer) as other:
+        text = failed_start(tmp_path, fluss=other.target)
+    assert other.target in text
     assert words in text
 
 
@@ -263,7 +239,7 @@ def test_a_cluster_that_comes_later_is_waited_for(
             nonlocal said
             while "waiting for the Fluss cluster" not in said:
                 said += capsys.readouterr().out
-            stack.enter_context(forwarded(port, fluss_cluster.coordinator.port))
+            stack.enter_context(TcpProxy(fluss_cluster.coordinator.port, port))
 
         coming = threading.Thread(target=come)
         coming.start()
@@ -271,33 +247,6 @@ def test_a_cluster_that_comes_later_is_waited_for(
         with server, TieringClient(server.target) as client:
             assert client.describe_storage().kind == "fluss"
         coming.join()
-
-
-@contextmanager
-def forwarded(port: int, to: int) -> Iterator[None]:
-    """Whoever connects to one port is connected to the other."""
-
-    def pump(source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while data := source.recv(65536):
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-
-    def accept() -> None:
-        try:
-            while True:
-                here, _ = listening.accept()
-                there = socket.create_connection(("localhost", to))
-                for pair in ((here, there), (there, here)):
-                    threading.Thread(target=pump, args=pair, daemon=True).start()
-        except OSError:
-            pass
-
-    with socket.create_server(("127.0.0.1", port)) as listening:
-        threading.Thread(target=accept, daemon=True).start()
-        yield
 
 
 def test_a_store_stays_with_its_cluster(fluss_cluster: FlussCluster, tmp_path: Path) -> None:
