@@ -133,6 +133,8 @@ def test_a_take_over_waits_for_the_transaction_that_is_under_way(candidate: Call
     first, second = candidate("first"), candidate("second")
     assert first.leadership.acquire()
     store = first.open_store()
+    # It connects now, since PostgreSQL ends a transaction that is idle for 4 s.
+    second.election.leader()
     with store.transaction() as transaction:
         transaction.put_attempt_token(1)
         time.sleep(LEASE_S * 1.2)
