@@ -148,7 +148,7 @@ class Model:
         assert [row.asDict() for row in load(tiering, present).orderBy("id").collect()] == expected
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("definition", "options"),
