@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.clock import Clock
-from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats
+from fluss_tiering.model.errors import FlussTieringError
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringStats, TieringStatus
 from fluss_tiering.server import app
 from fluss_tiering.server.app import TieringServer
 from fluss_tiering.server.components import ServerComponents, open_components
@@ -209,6 +210,26 @@ def put(client: TieringClient, table: TableInfo, names: Mapping[int, str | None]
     assert sum(client.write_rows(table.path, kind, [rows])) == len(names)
 
 
+def refusal(call: Callable[[], object]) -> FlussTieringError:
+    """Return the error with which a call is refused."""
+    try:
+        call()
+    except FlussTieringError as error:
+        return error
+    raise AssertionError("the call was not refused")
+
+
+def status(client: TieringClient, table: TableInfo) -> TieringStatus:
+    """Return the status of a table."""
+    (found,) = client.list_tiering_statuses(table.path)
+    return found
+
+
+def log_ends(client: TieringClient, table: TableInfo) -> dict[TableBucket, int]:
+    """Return where the log of each bucket ends."""
+    return {each.bucket: each.log_end_offset for each in client.list_buckets([table.path])[table.path]}
+
+
 def claimed(client: TieringClient, table: TableInfo, lease_id: str = "by hand") -> Claim:
     """Claim a table, and return the claim."""
     (claim,) = client.claim_tables([table.path], lease_id, None, "driver-1")
@@ -221,7 +242,7 @@ def tier(
 ) -> None:
     """Register a lake snapshot with the whole log of a table and finish its round, which begins if it has no claim."""
     claim = claim or claimed(client, table)
-    ends = {each.bucket: each.log_end_offset for each in client.list_buckets([table.path])[table.path]}
+    ends = log_ends(client, table)
     path = client.prepare_lake_snapshot(table, claim.tiering_epoch, ends)
     client.commit_lake_snapshot(table, claim.tiering_epoch, claim.tiering_epoch, ends, path, "commit")
     entry = HeartbeatEntry(table.table_id, claim.tiering_epoch, stats=stats)

@@ -12,8 +12,9 @@ from typing import Any
 import grpc
 import pyarrow as pa
 import pytest
+from refusals import refused
 
-from engine_support import SCHEMA, ServerProcess, ServerThread, VirtualClock, new_path, new_table, put
+from engine_support import SCHEMA, ServerProcess, ServerThread, VirtualClock, new_path, new_table, put, refusal
 from fluss_tiering.api.v1 import kv_scan_pb2 as pb
 from fluss_tiering.api.v1.kv_scan_pb2_grpc import KvScanStub
 from fluss_tiering.client import TieringClient
@@ -62,12 +63,6 @@ def lost() -> None:
 def losing(client: TieringClient, lose: Callable[[Sequence[pb.ScanKvRequest]], bool]) -> LosingStub:
     client._stubs.kv_scan = LosingStub(client._stubs.kv_scan, lose)
     return client._stubs.kv_scan
-
-
-def refusal(call: Callable[[], object]) -> FlussTieringError:
-    with pytest.raises(FlussTieringError) as refused:
-        call()
-    return refused.value
 
 
 def ids(batches: Iterator[pa.RecordBatch]) -> list[int]:
@@ -122,11 +117,9 @@ def test_buckets_of_another_table_are_refused(client: TieringClient) -> None:
     table, other = new_table(client, range(10)), new_table(client, range(100, 110))
     buckets = [TableBucket(table.table_id, 0), TableBucket(other.table_id, 0)]
     for named in (table, table.path, str(table.path)):
-        error = refusal(lambda named=named: client.scan(named, buckets=buckets))
-        assert error.code is ErrorCode.INVALID_REQUEST
-        assert f"{table.path}, which has the table id {table.table_id}, with bucket 0 of table {other.table_id}" in (
-            error.message
-        )
+        told = f"{table.path}, which has the table id {table.table_id}, with bucket 0 of table {other.table_id}"
+        with refused(ErrorCode.INVALID_REQUEST, told):
+            client.scan(named, buckets=buckets)
 
 
 @pytest.mark.parametrize("columns", [["name"], ["name", "id"], []])
@@ -144,9 +137,8 @@ def test_chosen_columns_only(client: TieringClient, columns: list[str]) -> None:
 @pytest.mark.parametrize(("columns", "words"), [(["nmae"], "no column 'nmae'"), (["id", "id"], "twice")])
 def test_columns_that_are_not_there_are_refused(client: TieringClient, columns: list[str], words: str) -> None:
     table = new_table(client)
-    error = refusal(lambda: client.scan(table, columns=columns))
-    assert error.code is ErrorCode.INVALID_REQUEST
-    assert words in error.message
+    with refused(ErrorCode.INVALID_REQUEST, words):
+        client.scan(table, columns=columns)
 
 
 def test_a_table_without_rows(client: TieringClient) -> None:  # K4
@@ -167,14 +159,12 @@ def test_a_limit_is_of_the_whole_table(client: TieringClient) -> None:  # K9, D1
 def test_what_cannot_be_scanned_is_named(client: TieringClient) -> None:  # K3
     wrong = ({"limit": 0}, {"limit": -1}, {"limit": 2**63}, {"batch_size_bytes": 0}, {"batch_size_bytes": 2**31})
     for fields in wrong:
-        error = refusal(lambda fields=fields: client.scan(new_path(), **fields))
-        assert error.code is ErrorCode.INVALID_REQUEST
-        assert "expected a number from 1 to" in error.message
+        with refused(ErrorCode.INVALID_REQUEST, "expected a number from 1 to"):
+            client.scan(new_path(), **fields)
     assert refusal(lambda: client.scan(TablePath("db", "unknown"))).code is ErrorCode.TABLE_NOT_EXIST
     log = new_table(client, [1], primary_key=False)
-    error = refusal(lambda: list(client.scan(log)))
-    assert error.code is ErrorCode.TABLE_WITHOUT_PRIMARY_KEY
-    assert str(log.path) in error.message
+    with refused(ErrorCode.TABLE_WITHOUT_PRIMARY_KEY, str(log.path)):
+        list(client.scan(log))
 
 
 def test_early_ends_close_the_scanners(client: TieringClient) -> None:  # K13, K17
@@ -250,9 +240,8 @@ def test_a_call_that_is_repeated_too_soon_is_repeated_later(client: TieringClien
 def test_answers_that_stay_lost_end_the_scan_with_the_reason(client: TieringClient) -> None:  # K15
     table = new_table(client, range(100))
     stub = losing(client, lambda asked: len(asked) > 1)
-    error = refusal(lambda: list(client.scan(table, batch_size_bytes=100)))
-    assert error.code is ErrorCode.UNAVAILABLE
-    assert str(table.path) in error.message
+    with refused(ErrorCode.UNAVAILABLE, str(table.path)):
+        list(client.scan(table, batch_size_bytes=100))
     assert len([each for each in stub.asked if each.call_seq_id == 1]) == 4
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -227,22 +227,13 @@ def test_a_kill_ends_the_program_and_the_attempt_if_no_try_follows(  # D62
 ):
     spark("print('WARNING stopping the round: an Error of its own', flush=True); time.sleep(60)")
     operator = make(lease, retries=2)
-    errors: list[Exception] = []
-
-    def execute() -> None:
-        try:
-            operator.execute(context("submit", try_number=try_number, max_tries=2))
-        except AirflowException as error:
-            errors.append(error)
-
-    task = threading.Thread(target=execute)
-    task.start()
-    wait_until((tmp_path / "calls.json").exists)
-    task_states["submit"] = state
-    operator.on_kill()
-    task.join(60)
-    assert not task.is_alive()
-    (error,) = errors
+    with ThreadPoolExecutor(1) as pool:
+        task = pool.submit(operator.execute, context("submit", try_number=try_number, max_tries=2))
+        wait_until((tmp_path / "calls.json").exists)
+        task_states["submit"] = state
+        operator.on_kill()
+        error = task.exception(30)
+    assert isinstance(error, AirflowException)
     how = f"was cancelled: {reason}" if state in ("failed", "success") else "was stopped: task submit was killed"
     # What Spark said while it ended is no cause.
     assert str(error) == f"Tiering of {', '.join(lease['tables'])} {how}"

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -203,22 +204,15 @@ def test_a_kill_reaches_the_platform_and_ends_the_attempt_if_no_try_follows(
     monkeypatch.setattr(Platform, "does", wait)
     monkeypatch.setattr(Platform, "on_kill", lambda _: killed.set())
     task = FlussTieringSparkOperator(task_id="submit", lease=lease, submit=by_platform(), retries=2)
-    errors: list[Exception] = []
-
-    def execute() -> None:
-        try:
-            task.execute(context("submit", try_number=try_number, max_tries=2))
-        except AirflowException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=execute)
-    thread.start()
-    assert begun.wait(60)
-    task_states["submit"] = state
-    task.on_kill()
-    thread.join(60)
-    assert "killed" in str(errors[0]) or "marked" in str(errors[0])
-    assert "somebody" not in str(errors[0])
+    with ThreadPoolExecutor(1) as pool:
+        executed = pool.submit(task.execute, context("submit", try_number=try_number, max_tries=2))
+        assert begun.wait(60)
+        task_states["submit"] = state
+        task.on_kill()
+        error = executed.exception(60)
+    assert isinstance(error, AirflowException)
+    assert "killed" in str(error) or "marked" in str(error)
+    assert "somebody" not in str(error)
     assert client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason == reason
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from engine_support import ServerThread, claimed, new_path, new_table, tier
+from engine_support import ServerThread, claimed, log_ends, new_path, new_table, status, tier
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
-from fluss_tiering.model.tiering import HeartbeatEntry, TieringStatus
+from fluss_tiering.model.tiering import HeartbeatEntry
 from metrics_support import scrape
 from waiting import wait_until
 
@@ -38,11 +38,6 @@ def put(client: TieringClient, table: TableInfo, day: str, count: int) -> None:
     rows = pa.table({"day": [day] * count, "id": pa.array(range(count), pa.int32())})
     kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
     assert sum(client.write_rows(table.path, kind, [rows])) == count
-
-
-def status(client: TieringClient, table: TableInfo) -> TieringStatus:
-    (found,) = client.list_tiering_statuses(table.path)
-    return found
 
 
 def counted(running: ServerThread, path: TablePath) -> float:
@@ -129,7 +124,7 @@ def test_what_a_running_round_takes_is_not_lost(tmp_path: Path) -> None:  # E6
         table = days(client)
         put(client, table, "mon", 3)
         held = claimed(client, table)
-        ends = {each.bucket: each.log_end_offset for each in client.list_buckets([table.path])[table.path]}
+        ends = log_ends(client, table)
         put(client, table, "mon", 2)
         assert client.drop_partition(table.path, ["mon"], drop_untiered=True) == 5
         assert status(client, table).dropped_untiered_records == 0, "the round may have them"

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
-from engine_support import SCHEMA, OpenServer, claimed, descriptor
+import engine_support
+from engine_support import OpenServer, claimed, descriptor, log_ends, status
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.table import KvSnapshot, TableBucket, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState, TieringStatus
 from fluss_tiering.server.backends.cluster.backend import ActiveClusterBackend
 from fluss_tiering.storage.fluss.rpc.calls.kv import kv_snapshot_files
@@ -39,15 +38,7 @@ def lake_table(client: TieringClient, name: str, *, freshness: str = "1s", **opt
 
 
 def put(client: TieringClient, table: TableInfo, count: int, first: int = 0) -> None:
-    ids = range(first, first + count)
-    rows = pa.table({"id": list(ids), "name": [f"name {each}" for each in ids]}, schema=SCHEMA)
-    kind = WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND
-    assert sum(client.write_rows(table.path, kind, [rows])) == count
-
-
-def status(client: TieringClient, table: TableInfo) -> TieringStatus:
-    (found,) = client.list_tiering_statuses(table.path)
-    return found
+    engine_support.put(client, table, {each: f"name {each}" for each in range(first, first + count)})
 
 
 def wait_for(client: TieringClient, table: TableInfo, state: TieringState) -> TieringStatus:
@@ -62,10 +53,6 @@ def wait_for(client: TieringClient, table: TableInfo, state: TieringState) -> Ti
 
 def claim(client: TieringClient, table: TableInfo, lease_id: str = "lease") -> Claim:
     return claimed(client, table, lease_id)
-
-
-def log_ends(client: TieringClient, table: TableInfo) -> dict[TableBucket, int]:
-    return {each.bucket: each.log_end_offset for each in client.list_buckets([table.path])[table.path]}
 
 
 def commit(

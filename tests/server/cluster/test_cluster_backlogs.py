@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from cluster_support import ClusterServer, claim, commit, finish, lake_table, put, status, wait_for
+from cluster_support import ClusterServer, claim, commit, finish, lake_table, put, wait_for
 
-from engine_support import new_path
+from engine_support import new_path, status
 from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

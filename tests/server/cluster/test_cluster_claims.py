@@ -7,22 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_support import (
-    ClusterServer,
-    claim,
-    commit,
-    entry_of,
-    fail,
-    finish,
-    lake_table,
-    log_ends,
-    put,
-    status,
-    wait_for,
-)
+from cluster_support import ClusterServer, claim, commit, entry_of, fail, finish, lake_table, put, wait_for
 from refusals import refused
 
-from engine_support import ServerProcess, descriptor
+from engine_support import ServerProcess, descriptor, log_ends, status
 from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

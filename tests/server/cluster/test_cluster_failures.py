@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cluster_support import ClusterServer, claim, finish, lake_table, log_ends, put, status, wait_for
+from cluster_support import ClusterServer, claim, finish, lake_table, put, wait_for
 
+from engine_support import log_ends, status
 from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import FlussTieringError

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import pytest
-from cluster_support import ClusterServer, claim, commit, finish, lake_table, log_ends, put, status
+from cluster_support import ClusterServer, claim, commit, finish, lake_table, put
 
+from engine_support import log_ends, status
 from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cluster_support import ClusterServer, claim, finish, lake_table, put, snapshot_behind, status, wait_for
+from cluster_support import ClusterServer, claim, finish, lake_table, put, snapshot_behind, wait_for
 
-from engine_support import HOUR, descriptor
+from engine_support import HOUR, descriptor, status
 from fluss_support import FlussCluster
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath

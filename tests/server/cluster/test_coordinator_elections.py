@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from cluster_support import ClusterServer, claim, commit, finish, lake_table, log_ends, put, status, wait_for
+from cluster_support import ClusterServer, claim, commit, finish, lake_table, put, wait_for
 
+from engine_support import log_ends, status
 from fluss_support import FlussCluster, FlussServer
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError

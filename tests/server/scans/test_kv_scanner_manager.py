@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
+from refusals import refused
 from scan_support import CountingScan
 
-from engine_support import VirtualClock
+from engine_support import VirtualClock, refusal
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.core.scans.manager import KvScannerManager
@@ -45,12 +46,6 @@ def rows_of(answer: ScannedRows) -> list[int]:
     return [int(value) for value in pa.ipc.open_stream(answer.arrow_ipc).read_all()["value"].to_pylist()]
 
 
-def refusal(call) -> ErrorCode:
-    with pytest.raises(FlussTieringError) as refused:
-        call()
-    return refused.value.code
-
-
 def test_the_defaults_are_those_of_fluss(tmp_path) -> None:  # K1
     limits = ScannerLimits.of(ServerSettings(data_dir=tmp_path))
     assert limits == ScannerLimits(600_000, max_per_bucket=8, max_per_server=200, max_batch_size=10 << 20)
@@ -62,7 +57,7 @@ def test_they_are_set_by_flusss_keys(tmp_path) -> None:  # K1
     limits = ScannerLimits.of(load_settings(data_dir=tmp_path, **settings_from_keys(given)))
     assert (limits.ttl_ms, limits.max_batch_size, limits.max_per_bucket) == (300_000, 4 << 20, 3)
     for wrong in ("kv_scanner_max_batch_size", "kv_scanner_max_per_server", "kv_scanner_ttl"):
-        assert refusal(lambda wrong=wrong: load_settings(**{wrong: "0"})) is ErrorCode.INVALID_REQUEST
+        assert refusal(lambda wrong=wrong: load_settings(**{wrong: "0"})).code is ErrorCode.INVALID_REQUEST
 
 
 def test_a_scan_goes_through_its_rows_in_sequence(scanners: KvScannerManager) -> None:  # K5, K6
@@ -86,7 +81,7 @@ def test_a_number_out_of_sequence_is_refused_and_harms_nothing(scanners: KvScann
             scanners.begin(scanner_id, wrong, "me")
         assert refused.value.code is ErrorCode.INVALID_SCAN_REQUEST
     assert rows_of(go_on(scanners, scanner_id, 1)) == [4, 5, 6, 7]
-    assert refusal(lambda: scanners.begin(scanner_id, 0, "me")) is ErrorCode.INVALID_SCAN_REQUEST
+    assert refusal(lambda: scanners.begin(scanner_id, 0, "me")).code is ErrorCode.INVALID_SCAN_REQUEST
 
 
 def test_the_size_is_the_smaller_of_what_is_asked_and_allowed(scanners: KvScannerManager) -> None:  # K7
@@ -105,7 +100,7 @@ def test_a_limit_ends_the_scan_and_closes_it(scanners: KvScannerManager, limit: 
         answers.append(go_on(scanners, scanner_id, len(answers)))
     assert [len(rows_of(each)) for each in answers] == sizes
     assert scanners.open_count == 0
-    assert refusal(lambda: scanners.begin(scanner_id, len(answers), "me")) is ErrorCode.UNKNOWN_SCANNER_ID
+    assert refusal(lambda: scanners.begin(scanner_id, len(answers), "me")).code is ErrorCode.UNKNOWN_SCANNER_ID
 
 
 def test_the_last_batch_is_given_again(scanners: KvScannerManager) -> None:  # K15
@@ -133,7 +128,7 @@ def test_the_very_last_batch_is_given_again_for_a_minute_and_takes_no_slot(  # K
     clock.advance(60_001)
     assert scanners.drop_expired() == 0
     assert scan.closed == 1
-    assert refusal(lambda: scanners.begin(scanner_id, 1, "me")) is ErrorCode.UNKNOWN_SCANNER_ID
+    assert refusal(lambda: scanners.begin(scanner_id, 1, "me")).code is ErrorCode.UNKNOWN_SCANNER_ID
 
 
 def test_finished_scans_that_are_kept_are_bounded(clock: VirtualClock) -> None:  # K15, K17
@@ -155,9 +150,9 @@ def test_an_idle_scanner_expires_then_is_unknown(scanners: KvScannerManager, clo
     assert (scanners.open_count, scanners.drop_expired(), scanners.open_count, scan.closed) == (1, 1, 0, 1)
     clock.advance(2 * TTL)
     scanners.drop_expired()
-    assert refusal(lambda: scanners.begin(scanner_id, 2, "me")) is ErrorCode.SCANNER_EXPIRED
+    assert refusal(lambda: scanners.begin(scanner_id, 2, "me")).code is ErrorCode.SCANNER_EXPIRED
     clock.advance(1)
-    assert refusal(lambda: scanners.begin(scanner_id, 2, "me")) is ErrorCode.UNKNOWN_SCANNER_ID
+    assert refusal(lambda: scanners.begin(scanner_id, 2, "me")).code is ErrorCode.UNKNOWN_SCANNER_ID
     scanners.drop_expired()
     assert scanners._expired == {}
 
@@ -165,7 +160,7 @@ def test_an_idle_scanner_expires_then_is_unknown(scanners: KvScannerManager, clo
 def test_a_refused_call_does_not_keep_a_scanner_alive(scanners: KvScannerManager, clock: VirtualClock) -> None:  # K11
     scanner_id, _ = opened(scanners, CountingScan(10))
     clock.advance(TTL)
-    assert refusal(lambda: scanners.begin(scanner_id, 7, "me")) is ErrorCode.INVALID_SCAN_REQUEST
+    assert refusal(lambda: scanners.begin(scanner_id, 7, "me")).code is ErrorCode.INVALID_SCAN_REQUEST
     clock.advance(1)
     assert scanners.drop_expired() == 1
 
@@ -185,10 +180,8 @@ def test_a_second_call_is_refused_and_harms_neither(scanners: KvScannerManager, 
     scanner_id, _ = opened(scanners, CountingScan(12))
     step = scanners.begin(scanner_id, 1, "me")
     for call_seq_id in (0, 1, 2):
-        assert (
-            refusal(lambda number=call_seq_id: scanners.begin(scanner_id, number, "me"))
-            is ErrorCode.INVALID_SCAN_REQUEST
-        )
+        with refused(ErrorCode.INVALID_SCAN_REQUEST):
+            scanners.begin(scanner_id, call_seq_id, "me")
     assert rows_of(read_rows(scanners, step, 1000)) == [4, 5, 6, 7]
     assert rows_of(go_on(scanners, scanner_id, 2)) == [8, 9, 10, 11]
 
@@ -197,7 +190,7 @@ def test_an_error_while_reading_is_told_and_the_call_can_be_repeated(scanners: K
     scan = CountingScan(10)
     scanner_id, _ = opened(scanners, scan)
     scan.broken = True
-    assert refusal(lambda: go_on(scanners, scanner_id, 1)) is ErrorCode.CORRUPT_DATA
+    assert refusal(lambda: go_on(scanners, scanner_id, 1)).code is ErrorCode.CORRUPT_DATA
     scan.broken = False
     assert rows_of(go_on(scanners, scanner_id, 1)) == [4, 5, 6, 7]
 
@@ -212,17 +205,17 @@ def test_closing_works_for_all_and_spares_the_call_under_way(scanners: KvScanner
     assert rows_of(read_rows(scanners, step, 1000)) == [4, 5, 6, 7]
     assert (scan.closed, scanners.open_count) == (1, 0)
     scanners.close(scanner_id, "me")
-    assert refusal(lambda: scanners.begin(scanner_id, 2, "me")) is ErrorCode.UNKNOWN_SCANNER_ID
+    assert refusal(lambda: scanners.begin(scanner_id, 2, "me")).code is ErrorCode.UNKNOWN_SCANNER_ID
 
 
 def test_a_lost_bucket_expires_its_scanners(scanners: KvScannerManager) -> None:  # K12
     scanner_id, _ = opened(scanners, CountingScan(10))
     scanners.lost(scanner_id)
-    assert refusal(lambda: scanners.begin(scanner_id, 1, "me")) is ErrorCode.SCANNER_EXPIRED
+    assert refusal(lambda: scanners.begin(scanner_id, 1, "me")).code is ErrorCode.SCANNER_EXPIRED
     opening = scanners.reserve(BUCKET, "me")
     scanners.lost(opening)
     scan = CountingScan()
-    assert refusal(lambda: scanners.opened(opening, scan, None)) is ErrorCode.SCANNER_EXPIRED
+    assert refusal(lambda: scanners.opened(opening, scan, None)).code is ErrorCode.SCANNER_EXPIRED
     assert (scan.closed, scanners.open_count) == (1, 0)
 
 

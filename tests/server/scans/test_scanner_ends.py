@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from scan_support import CountingScan
 
-from engine_support import VirtualClock
+from engine_support import VirtualClock, refusal
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.server.core.scans.manager import KvScannerManager
@@ -68,12 +68,6 @@ def scanning(scanners: KvScannerManager, scan: CountingScan, bucket: TableBucket
 def go_on(scanners: KvScannerManager, scanner_id: bytes, *call_seq_ids: int) -> None:
     for call_seq_id in call_seq_ids:
         read_rows(scanners, scanners.begin(scanner_id, call_seq_id, "me"), 1000)
-
-
-def refusal(call: Callable[[], object]) -> FlussTieringError:
-    with pytest.raises(FlussTieringError) as refused:
-        call()
-    return refused.value
 
 
 # What callers are told

@@ -12,23 +12,17 @@ import grpc
 import pytest
 from refusals import refused
 
-from engine_support import MINUTE, ServerProcess, ServerThread, VirtualClock, claimed, new_path, new_table
+from engine_support import MINUTE, ServerProcess, ServerThread, VirtualClock, claimed, new_path, new_table, status
 from fluss_tiering.api.v1 import lake_tiering_pb2, lake_tiering_pb2_grpc
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.aio import AsyncTieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TableInfo
-from fluss_tiering.model.tiering import Claim, HeartbeatEntry, StatusChanges, TieringState, TieringStats, TieringStatus
+from fluss_tiering.model.tiering import Claim, HeartbeatEntry, StatusChanges, TieringState, TieringStats
 from metrics_support import watchers_of
 from waiting import wait_until
 
 ENABLED, FRESHNESS = "table.datalake.enabled", "table.datalake.freshness"
 LAYOUT = {"table.datalake.layout": "clean"}
-
-
-def status(client: TieringClient, table: TableInfo) -> TieringStatus:
-    (found,) = client.list_tiering_statuses(table.path)
-    return found
 
 
 def test_options_that_changed_outlive_a_restart(tmp_path: Path, clock: VirtualClock) -> None:  # S20, S24

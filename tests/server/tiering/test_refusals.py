@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
 from manager_support import Managers
 
-from engine_support import MINUTE, VirtualClock
+from engine_support import MINUTE, VirtualClock, refusal
 from fluss_tiering.model.clock import iso_time
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.core.tiering.broadcaster import StatusWatcher
 from fluss_tiering.server.core.tiering.states import MAX_CONSECUTIVE_FAILURES, RoundOwner
-
-
-def refusal(call: Callable[[], object]) -> FlussTieringError:
-    with pytest.raises(FlussTieringError) as refused:
-        call()
-    return refused.value
-
 
 # Claims
 
