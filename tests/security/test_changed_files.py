@@ -136,15 +136,6 @@ def test_an_access_file_without_entries_is_refused(tmp_path: Path, content: str)
         AccessFile(file)
 
 
-def test_a_file_that_its_group_may_write_is_warned_of_once(tokens: Tokens) -> None:
-    tokens.file.path.chmod(0o660)
-    with capture_logs() as logged:
-        assert tokens.accepts("anna")
-        os.utime(tokens.file.path, (1, 1))
-        assert tokens.accepts("anna")
-    assert [each["file"] for each in logged if each["log_level"] == "warning"] == [str(tokens.file.path)]
-
-
 @pytest.mark.parametrize("days", [-1, 30])
 def test_a_certificate_that_has_expired_is_warned_of(tmp_path: Path, days: int) -> None:
     authority = Authority(tmp_path)

@@ -11,9 +11,7 @@ import io
 import logging
 import os
 import sys
-from collections import deque
 from collections.abc import Callable
-from traceback import walk_tb
 from typing import Annotated, Any, Final
 
 import typer
@@ -34,9 +32,6 @@ _USAGE_CODES: Final = frozenset(
 
 _WIDEST_HELP: Final = 160
 """How many columns of a terminal the help uses at most."""
-
-_WRITERS: Final = ("click.", "rich.", "typer.", "fluss_tiering.cli.")
-"""The modules that write to standard output."""
 
 
 class _Commands(TyperGroup):
@@ -156,18 +151,10 @@ def main() -> None:
         message = error.strerror or str(error)
         if error.filename:
             message = f"cannot use {error.filename}: {message}"
-        elif _is_of_output(error):
-            message = f"cannot write to standard output: {message}"
         output.print_sentence(f"[bold red]error:[/] {escape(message)}", output.error_console)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _is_of_output(error: OSError) -> bool:
-    """Return whether the last that ran in Python was code that writes what people and programs read."""
-    last = "".join(frame.f_globals.get("__name__", "") for frame, _ in deque(walk_tb(error.__traceback__), maxlen=1))
-    return last.startswith(_WRITERS)
 
 
 def _discard_output() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -40,10 +39,9 @@ class SecuredTarget:
         retries = RETRY_OPTIONS if len(target.addresses) == 1 else (("grpc.enable_retries", 0),)
         self._options = (*CHANNEL_OPTIONS, *retries, *((_NO_PROXY,) if target.is_loopback else ()))
         self._tls_options = self._options if tls_name is None else (*self._options, (_TLS_NAME, tls_name))
-        self._tokens: Final = _Tokens(security)
         self._closed = False
         is_open = not security.tls and not target.is_loopback and not security.allow_insecure
-        if is_open and self._tokens() is not None:
+        if is_open and security.read_token() is not None:
             raise FlussTieringError(
                 ErrorCode.INVALID_REQUEST,
                 f"the token would be sent to {target.address} without encryption, for everybody to read: use TLS "
@@ -71,44 +69,15 @@ class SecuredTarget:
 
     def _metadata(self) -> Metadata:
         """Return what names the server and brings the token."""
-        server_id, token = self._target.server_id, self._token()
+        if self._closed:
+            raise FlussTieringError(
+                ErrorCode.INVALID_REQUEST,
+                f"the client of the tiering server at {self._target.address} was closed: make a new one",
+            )
+        server_id, token = self._target.server_id, self._security.read_token()
         named = () if server_id is None else ((SERVER_ID_METADATA_KEY, server_id),)
         return named if token is None else (*named, (_AUTHORIZATION, f"Bearer {token}"))
 
     def close(self) -> None:
         """Refuse all further calls. gRPC's own errors for them differ by the kind of the call."""
         self._closed = True
-
-    def _token(self) -> str | None:
-        if self._closed:
-            raise FlussTieringError(
-                ErrorCode.INVALID_REQUEST,
-                f"the client of the tiering server at {self._target.address} was closed: make a new one",
-            )
-        return self._tokens()
-
-
-class _Tokens:
-    """Returns the present token. A file is read again when it has changed."""
-
-    def __init__(self, security: ClientSecurity) -> None:
-        self._security = security
-        self._lock = threading.Lock()
-        self._stamp: tuple[int, int] | None = None
-        self._token = security.token
-
-    def __call__(self) -> str | None:
-        path = self._security.token_file
-        if path is None:
-            return self._token
-        with self._lock:
-            try:
-                status = path.stat()
-            except OSError:
-                # Reading says what is wrong.
-                return self._security.read_token()
-            stamp = status.st_mtime_ns, status.st_size
-            if stamp != self._stamp:
-                self._token = self._security.read_token()
-                self._stamp = stamp
-            return self._token

@@ -51,8 +51,8 @@ class ClientSecurity:
 
     Attributes:
         token: The token; None for none, or for the one in the file. It is never printed.
-        token_file: The file that holds the token. It is read for each connection and again when it changes, so that a
-            token may be replaced while a client runs.
+        token_file: The file that holds the token. It is read for each call, so that a token may be replaced while a
+            client runs.
         tls: Whether the connection is encrypted and the server proves who it is.
         ca: The certificates, in PEM, of the authorities that the server's certificate may come from; None for those
             of the system.

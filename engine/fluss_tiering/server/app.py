@@ -62,18 +62,15 @@ def raise_descriptor_limit() -> None:
 
 
 def warn_of_open_folder(folder: Path) -> None:
-    """Log it if others on the machine may look into the data folder, and into a database that an older server made."""
-    modes = {path: S_IMODE(path.stat().st_mode) for path in (folder, *folder.glob("*.db"))}
-    if not modes[folder] & PRIVATE_UMASK:
-        return
-    for path, mode in modes.items():
-        if mode & PRIVATE_UMASK:
-            logger.warning(
-                "others on this machine may read what holds rows and keys: take the rights of group and others away",
-                path=str(path),
-                mode=f"{mode:04o}",
-                command=f"chmod go-rwx {path}",
-            )
+    """Log it if others on the machine may look into the data folder."""
+    mode = S_IMODE(folder.stat().st_mode)
+    if mode & PRIVATE_UMASK:
+        logger.warning(
+            "others on this machine may read what holds rows and keys: take the rights of group and others away",
+            path=str(folder),
+            mode=f"{mode:04o}",
+            command=f"chmod go-rwx {folder}",
+        )
 
 
 _STOPPING: Final = FlussTieringError(ErrorCode.UNAVAILABLE, "the server is stopping: watch again when it is back")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from stat import S_ISREG, S_IWGRP, S_IWOTH
+from stat import S_ISREG, S_IWOTH
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
@@ -52,7 +52,6 @@ class WatchedFiles(Generic[ContentT_co]):
         self._monotonic = monotonic
         self._lock = Lock()
         self._stamp = self._present_stamp()
-        self._warned_of: frozenset[Path] = frozenset()
         self._content = self._read_safely()
         self._next_look = monotonic() + _LOOK_S
         self._error: str | None = None
@@ -95,7 +94,6 @@ class WatchedFiles(Generic[ContentT_co]):
         return self._read()
 
     def _check_rights(self) -> None:
-        open_to_group = set()
         for path in self._paths:
             try:
                 mode = path.stat().st_mode
@@ -113,11 +111,6 @@ class WatchedFiles(Generic[ContentT_co]):
                     f"everybody on this machine may write {path} (mode {mode & 0o777:04o}), and so could give "
                     f"themselves any role: run `chmod o-w {path}`, and check what {self.what} hold",
                 )
-            if mode & S_IWGRP:
-                open_to_group.add(path)
-        for path in sorted(open_to_group - self._warned_of):
-            logger.warning("the group of a file may write it, and so decide who may call", of=self.what, file=str(path))
-        self._warned_of = frozenset(open_to_group)
 
     def _present_stamp(self) -> Stamp:
         return tuple(map(_stamp_of, self._paths))

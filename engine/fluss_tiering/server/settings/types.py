@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic.fields import FieldInfo
@@ -20,22 +20,28 @@ from fluss_tiering.storage.fluss.rpc.call import ServerAddress
 _OBJECT: Final = 'expected a JSON object, for example {"type": "rest", "uri": "https://catalog"}'
 
 
+ValueT = TypeVar("ValueT")
+ReadT = TypeVar("ReadT")
+
+
+def _for_pydantic(read: Callable[[ValueT], ReadT]) -> Callable[[ValueT], ReadT]:
+    """Return a function that raises its errors as the only kind that pydantic takes for a wrong value."""
+
+    def reads(value: ValueT) -> ReadT:
+        try:
+            return read(value)
+        except FlussTieringError as error:
+            raise ValueError(error.message) from error
+
+    return reads
+
+
 def _memory_size(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_memory_size(value)
-    except FlussTieringError as error:
-        raise ValueError(error.message) from error
+    return parse_memory_size(value) if isinstance(value, str) else value
 
 
 def _duration_ms(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_duration_ms(value)
-    except FlussTieringError as error:
-        raise ValueError(error.message) from error
+    return parse_duration_ms(value) if isinstance(value, str) else value
 
 
 def _folder(value: object) -> object:
@@ -73,29 +79,21 @@ def _complete_catalog(properties: dict[str, str]) -> dict[str, str]:
 
 def _checked_store_url(url: SecretStr | None) -> SecretStr | None:
     if url is not None:
-        try:
-            checked_store_url(url.get_secret_value())
-        except FlussTieringError as error:
-            raise ValueError(error.message) from error
+        checked_store_url(url.get_secret_value())
     return url
 
 
 def _bootstrap_servers(text: str) -> str:
-    if text:
-        try:
-            return ",".join(str(address) for address in ServerAddress.parse_list(text))
-        except FlussTieringError as error:
-            raise ValueError(error.message) from error
-    return text
+    return text and ",".join(str(address) for address in ServerAddress.parse_list(text))
 
 
-DurationMs = Annotated[int, BeforeValidator(_duration_ms), Field(gt=0)]
+DurationMs = Annotated[int, BeforeValidator(_for_pydantic(_duration_ms)), Field(gt=0)]
 """A duration in milliseconds. Users write it as Fluss does, for example 10min."""
 
 _LARGEST: Final = 2**31 - 1
 """gRPC takes no larger number."""
 
-MemorySize = Annotated[int, BeforeValidator(_memory_size), Field(gt=0, le=_LARGEST)]
+MemorySize = Annotated[int, BeforeValidator(_for_pydantic(_memory_size)), Field(gt=0, le=_LARGEST)]
 """A size in bytes. Users write it as Fluss does, for example 10mb."""
 
 READS_DURATIONS: Final = get_args(DurationMs)[1]
@@ -107,10 +105,7 @@ Count = Annotated[int, Field(gt=0, le=_LARGEST)]
 
 
 def _issuer_url(text: str) -> str:
-    try:
-        return text and checked_url(text, "the URL")
-    except FlussTieringError as error:
-        raise ValueError(error.message) from error
+    return text and checked_url(text, "the URL")
 
 
 Folder = Annotated[Path, BeforeValidator(_folder), AfterValidator(Path.absolute)]
@@ -124,13 +119,13 @@ CatalogProperties = Annotated[
 ]
 """The properties of an Iceberg catalog. Users write them as a JSON object."""
 
-StoreUrl = Annotated[SecretStr | None, AfterValidator(_checked_store_url)]
+StoreUrl = Annotated[SecretStr | None, AfterValidator(_for_pydantic(_checked_store_url))]
 """The URL of a PostgreSQL database; None for none."""
 
-IssuerUrl = Annotated[str, AfterValidator(_issuer_url)]
+IssuerUrl = Annotated[str, AfterValidator(_for_pydantic(_issuer_url))]
 """A URL of https, or of http on this machine; empty for none."""
 
-BootstrapServers = Annotated[str, AfterValidator(_bootstrap_servers)]
+BootstrapServers = Annotated[str, AfterValidator(_for_pydantic(_bootstrap_servers))]
 """Addresses of servers of a Fluss cluster; empty for none."""
 
 

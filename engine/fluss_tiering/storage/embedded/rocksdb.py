@@ -35,7 +35,9 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 _STATE_FAMILY: Final = "state"
 _STATE_KEY: Final = b"state"
 _STATE: Final = struct.Struct("<qq")
+_CACHE_BYTES: Final = 64 << 20
 _WRITE_BUFFER_BYTES: Final = 32 << 20
+_ALL_WRITE_BUFFERS_BYTES: Final = 256 << 20
 _TABLE_FILE_BYTES: Final = 16 << 20
 """Snapshots can be split where a file begins."""
 _BLOOM_BITS_PER_KEY: Final = 10
@@ -89,9 +91,9 @@ class RocksDbView:
 class RocksDbMemory:
     """The memory that all stores of a process share, so that it does not grow with their number."""
 
-    def __init__(self, cache_bytes: int = 64 << 20, write_buffer_bytes: int = 256 << 20) -> None:
-        self.cache = Cache(cache_bytes)
-        self.write_buffers = WriteBufferManager(write_buffer_bytes, False)
+    def __init__(self) -> None:
+        self.cache = Cache(_CACHE_BYTES)
+        self.write_buffers = WriteBufferManager(_ALL_WRITE_BUFFERS_BYTES, False)
 
 
 class RocksDbStore:

@@ -42,20 +42,11 @@ _CHUNK_BYTES: Final = 4 << 20
 class ClusterScans:
     """Opens scans of a cluster's buckets and closes them with the storage. It allows concurrent calls."""
 
-    def __init__(
-        self,
-        client: FlussClient,
-        calls: ParallelCalls,
-        files: RemoteFiles,
-        buckets: ClusterBuckets,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, client: FlussClient, calls: ParallelCalls, files: RemoteFiles, buckets: ClusterBuckets) -> None:
         self._client = client
         self._calls = calls
         self._files = files
         self._buckets = buckets
-        self._monotonic = monotonic
         self._lock = threading.Lock()
         self._closed = False
         self._open: dict[ClusterKvScan | SessionKvScan, None] = {}
@@ -180,7 +171,7 @@ class ClusterScans:
         gone = ""
         for _ in range(_SNAPSHOTS_TRIED):
             snapshot = self._buckets.latest_kv_snapshot(table, bucket)
-            lease = _SnapshotLease(self._client, self._calls, snapshot, self._monotonic)
+            lease = _SnapshotLease(self._client, self._calls, snapshot)
             try:
                 lease.acquire()
                 if snapshot is None or self._buckets.kv_snapshot(bucket, snapshot.snapshot_id) is not None:
@@ -202,16 +193,13 @@ class ClusterScans:
 class _SnapshotLease:
     """A lease of one snapshot. If nobody drops it, it ends by itself."""
 
-    def __init__(
-        self, client: FlussClient, calls: ParallelCalls, snapshot: KvSnapshot | None, monotonic: Callable[[], float]
-    ) -> None:
+    def __init__(self, client: FlussClient, calls: ParallelCalls, snapshot: KvSnapshot | None) -> None:
         self.snapshot = snapshot
         self._client = client
         self._calls = calls
-        self._monotonic = monotonic
         self._lease_id = f"fluss-tiering-scan-{uuid.uuid4()}"
         self._leased = snapshot is not None
-        self._renewed_at = monotonic()
+        self._renewed_at = time.monotonic()
 
     def acquire(self) -> None:
         """Acquire the lease, if there is a snapshot.
@@ -228,8 +216,8 @@ class _SnapshotLease:
         Raises:
             FlussTieringError: UNAVAILABLE if the cluster cannot be reached.
         """
-        if self._leased and self.snapshot is not None and self._monotonic() - self._renewed_at >= _RENEWED_AFTER_S:
-            self._renewed_at = self._monotonic()
+        if self._leased and self.snapshot is not None and time.monotonic() - self._renewed_at >= _RENEWED_AFTER_S:
+            self._renewed_at = time.monotonic()
             self._acquire(self.snapshot)
 
     def drop(self) -> None:

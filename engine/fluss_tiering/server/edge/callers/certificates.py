@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -17,12 +16,10 @@ class Certificates:
 
     Args:
         access: The roles of certificates.
-        now: The present time.
     """
 
-    def __init__(self, access: AccessFile, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, access: AccessFile) -> None:
         self._access = access
-        self._now = now
 
     def authenticate(self, credentials: CallCredentials) -> Authenticated | None:
         """Return the owner of the certificate, who has no role if the access file does not name it.
@@ -34,7 +31,7 @@ class Certificates:
             # Who brings a token wants to be known by it.
             return None
         names, expires = names_in(credentials.certificate), expiry_in(credentials.certificate)
-        if expires is not None and self._now() >= expires:
+        if expires is not None and datetime.now(UTC) >= expires:
             raise FlussTieringError(
                 ErrorCode.AUTHENTICATION,
                 f"the client certificate has expired at {expires.isoformat()}: renew it, and connect again",
@@ -46,7 +43,7 @@ class Certificates:
         identity = Identity(name, self._access.grants_of(known), known_by=tuple(known))
 
         def is_valid() -> bool:
-            is_present = expires is None or self._now() < expires
+            is_present = expires is None or datetime.now(UTC) < expires
             return is_present and self._access.grants_of(known) == identity.grants
 
         return Authenticated(identity, is_valid)

@@ -12,13 +12,12 @@ import hmac
 import os
 import re
 import secrets
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import Any, Final, Self
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.server.edge.callers.roles import Grant
@@ -30,8 +29,6 @@ PREFIX: Final = "flt_"
 PRIVATE: Final = 0o600
 """The mode of files that only their owner may read and write."""
 
-_LOCK_S: Final = 30.0
-_LOCK_PAUSE_S: Final = 0.05
 _VERSION: Final = 1
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _ID: Final = re.compile(r"[0-9a-f]{12}")
@@ -146,27 +143,12 @@ class TokenFile:
                 # Whoever may open the file may lock it, and so keep others from revoking tokens.
                 os.fchmod(held.fileno(), PRIVATE)
                 give_to_owner_of(self._target, held.fileno())
-                _wait_for(held, lock)
+                fcntl.flock(held, fcntl.LOCK_EX)
             yield
 
     def _write(self, tokens: Sequence[StaticToken]) -> None:
         with reporting_os_errors("write", self._target):
             write_json(self._target, {"version": _VERSION, "tokens": [_to_json(each) for each in tokens]}, PRIVATE)
-
-
-def _wait_for(held: IO[str], lock: Path) -> None:
-    deadline = time.monotonic() + _LOCK_S
-    while True:
-        try:
-            return fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise FlussTieringError(
-                    ErrorCode.STORAGE,
-                    f"another program has held the lock {lock} for {_LOCK_S:g} s: nothing was changed; find the "
-                    f"program with `fuser {lock}`, end it, and try again",
-                ) from None
-        time.sleep(_LOCK_PAUSE_S)
 
 
 def public_id(text: str) -> str | None:
