@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from manager_support import Managers
-from manager_support import Turns as TakenTurns
 
 from engine_support import HOUR, MINUTE
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -18,7 +17,6 @@ from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.server.core import background
 from fluss_tiering.server.core.background import BackgroundJobs, common_jobs
-from fluss_tiering.server.core.tiering.claims import MOVED_AT_ONCE
 from fluss_tiering.server.settings.server_settings import ServerSettings
 
 LEASE_CHECK = 10 * MINUTE
@@ -142,17 +140,3 @@ def test_a_silent_round_fails_within_one_check_after_its_time_out(managers: Mana
     assert silent[99] == HEARTBEAT_TIMEOUT
     assert min(silent.values()) == HEARTBEAT_TIMEOUT
     assert max(silent.values()) < HEARTBEAT_TIMEOUT + HEARTBEAT_CHECK
-
-
-def test_due_tables_are_moved_in_turns(managers: Managers, tmp_path: Path) -> None:  # D5, S7
-    count = 2 * MOVED_AT_ONCE + 3
-    for table_id in range(1, count + 1):
-        managers.add_table(table_id, freshness="1min")
-    managers.clock.advance(MINUTE)
-    control = TakenTurns(managers)
-    scanners: Any = SimpleNamespace(allow_for_standstill=None)
-    threads: Any = SimpleNamespace(control=control)
-    jobs = common_jobs(threads, managers, scanners, ServerSettings(data_dir=tmp_path))  # type: ignore[arg-type]
-    asyncio.run(next(job for job in jobs if job.name == "move due tables").run())  # type: ignore[arg-type]
-    assert {status.state for status in managers.tiering.statuses()} == {TieringState.PENDING}
-    assert control.rows == [MOVED_AT_ONCE, MOVED_AT_ONCE, 3]

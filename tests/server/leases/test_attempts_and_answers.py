@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import pytest
 from manager_support import Managers
 from refusals import refused
@@ -16,7 +12,6 @@ from fluss_tiering.model.clock import iso_time
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import LeaseDrop, LeaseOutcome
-from fluss_tiering.server.core.leases import turns
 
 B0, B1 = TableBucket(1, 0), TableBucket(1, 1)
 PARTITIONED = TableBucket(1, 0, partition_id=3)
@@ -185,27 +180,6 @@ def test_one_lease_that_cannot_be_renewed_keeps_no_other_from_it(managers: Manag
     assert isinstance(unknown, FlussTieringError)
     assert unknown.code is ErrorCode.KV_SNAPSHOT_LEASE_NOT_EXIST
     assert unknown.message.startswith("lease unknown does not exist: ")
-
-
-def test_many_leases_are_renewed_in_turns_and_answered_in_their_order(  # L4
-    managers: Managers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "PINS_AT_ONCE", 2)
-    for lease_id in ("A", "B", "D"):
-        managers.acquire(lease_id, HOUR, {B0: 5})
-    asked = [("A", HOUR), ("B", 2 * HOUR), ("unknown", HOUR), ("D", 3 * HOUR), ("A", 4 * HOUR)]
-    calls: list[int] = []
-
-    async def control(call: Callable[..., Any], durations_ms: Sequence[tuple[str, int]]) -> Any:
-        calls.append(len(durations_ms))
-        return call(durations_ms)
-
-    answers = asyncio.run(turns.renew(control, managers.leases, asked))
-    now = managers.clock.now_ms()
-    assert calls == [2, 2, 1]
-    assert isinstance(answers.pop(2), FlussTieringError)
-    assert answers == [now + HOUR, now + 2 * HOUR, now + 3 * HOUR, now + 4 * HOUR]
-    assert asyncio.run(turns.renew(control, managers.leases, [])) == []
 
 
 def test_a_lease_that_cannot_be_loaded_is_in_the_log_when_the_server_starts(managers: Managers) -> None:  # L11

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import sqlalchemy as sa
-from manager_support import Managers
+from manager_support import Managers, rows_written
 from refusals import refused
 from structlog.testing import capture_logs
 
@@ -14,6 +14,7 @@ from engine_support import HOUR, MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import DEFAULT_LEASE_DURATION_MS, KvSnapshotLease, LeaseDrop
+from fluss_tiering.server.core.leases.checks import LeaseLimits
 from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
 
 B0, B1 = TableBucket(1, 0), TableBucket(1, 1)
@@ -101,10 +102,10 @@ def test_attempts_are_forgotten_after_a_week_without_a_lease(managers: Managers,
     managers.acquire("held", 30 * 24 * HOUR, {B0: 5})
     clock.advance(7 * 24 * HOUR)
     managers.leases.drop_expired()
-    assert not managers.leases.prune_attempts()
+    managers.leases.prune_attempts()
     assert managers.attempts.newest("gone") is not None
     clock.advance(1)
-    assert not managers.leases.prune_attempts()
+    managers.leases.prune_attempts()
     managers.restart()
     assert managers.attempts.newest("gone") is None
     assert managers.attempts.newest("held") is not None
@@ -172,3 +173,49 @@ def test_a_lease_of_a_clock_that_was_ahead_counts_from_now(managers: Managers, c
     assert (ahead.acquired_time, ahead.expiration_time) == (present + MINUTE, present + MINUTE + 2 * HOUR)
     assert (sound.acquired_time, sound.expiration_time) == (present, present + 2 * HOUR)
     assert set(managers.leases.pins) == {(B0, 5)}
+
+
+@pytest.mark.parametrize("pins", [10, 4_000])
+def test_a_change_of_few_pins_writes_few_rows_however_many_there_are(managers: Managers, pins: int) -> None:  # D5
+    managers.acquire("X", HOUR, {TableBucket(number // 16, number % 16): number for number in range(pins)})
+    changes: list[Callable[[], object]] = [
+        lambda: managers.leases.release("X", [TableBucket(0, 3)], None),
+        lambda: managers.leases.release("X", [TableBucket(0, 3), TableBucket(77, 99)], None),
+        lambda: managers.leases.renew([("X", 2 * HOUR)]),
+        lambda: managers.acquire("X", HOUR, {TableBucket(0, 5): 12345}),
+        lambda: managers.acquire("X", HOUR, {}),
+    ]
+    for change in changes:
+        with rows_written(managers) as rows:
+            change()
+        assert rows["rows"] <= 5
+    (before,) = managers.leases.leases("X")
+    assert before.snapshots[TableBucket(0, 5)] == 12345
+    managers.restart()
+    assert managers.leases.leases("X") == [before]
+
+
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        (LeaseLimits(leases=2), "3 leases, and kv-snapshot-lease-max allows 2;"),
+        (LeaseLimits(snapshots=4), "5 pinned KV snapshots, and kv-snapshot-lease-max-snapshots allows 4;"),
+        (LeaseLimits(lease_ids=2), "3 lease ids, and kv-snapshot-lease-max-ids allows 2;"),
+    ],
+)
+def test_a_server_keeps_no_more_than_its_limits(managers: Managers, limits: LeaseLimits, named: str) -> None:  # D8
+    leases = KvSnapshotLeaseManager(managers.clock, managers.store, managers.attempts, limits)
+    one = {TableBucket(1, 0): 7}
+    for lease_id in ("a", "b"):
+        leases.acquire(lease_id, HOUR, {**one, TableBucket(1, 1): 7}, {})
+    before = leases.leases()
+    with pytest.raises(FlussTieringError) as refused:
+        leases.acquire("c", HOUR, one, {})
+    assert refused.value.code is ErrorCode.LIMIT_EXCEEDED
+    assert refused.value.message.startswith(f"lease c would be more than the server keeps: {named}")
+    assert leases.leases() == before
+    # Who is inside goes on: with its next attempt, and with fewer or as many pins.
+    leases.acquire("a", HOUR, one, {})
+    leases.drop("b", None)
+    if limits.lease_ids > 2:
+        leases.acquire("c", HOUR, one, {})

@@ -95,7 +95,7 @@ def test_everything_comes_back_as_it_was_written(open_store: Callable[[], SqlTie
             transaction.put_lake_snapshot(each)
     store.close()
     store = open_store()
-    assert store.leases() == [LEASE]
+    assert store.leases().sound == [LEASE]
     assert store.attempts() == [attempt]
     assert store.attempt_token() == 1 << 40
     assert store.statuses() == [STATUS]
@@ -123,11 +123,11 @@ def test_writing_again_replaces(store: SqlTieringStore) -> None:  # L2, L4
     with store.transaction() as transaction:
         transaction.put_lease_expirations({"X": 60, "unknown": 70})
     kept = {**LEASE.snapshots, **changed.snapshots}
-    assert store.leases() == [replace(changed, expiration_time=60, snapshots=kept)]
+    assert store.leases().sound == [replace(changed, expiration_time=60, snapshots=kept)]
     with store.transaction() as transaction:
         transaction.delete_leased_snapshots("X", LEASE.snapshots.keys() - changed.snapshots.keys())
         transaction.delete_leased_snapshots("X", [TableBucket(9, 9)])
-    assert store.leases() == [replace(changed, expiration_time=60)]
+    assert store.leases().sound == [replace(changed, expiration_time=60)]
     assert store.statuses() == [failed]
     assert [each.error for each in store.rounds_page(path=None, lease_id=None, limit=9).rounds] == ["Failed"]
 
@@ -219,13 +219,13 @@ def test_a_damaged_lease_does_not_hide_the_others(tmp_path: Path, damage: str, w
     with closing(sqlite3.connect(tmp_path / "server.db")) as by_hand:  # checks no foreign keys
         by_hand.execute(damage)
         by_hand.commit()
-    assert [lease.lease_id for lease in store.leases()] == ["Y"]
-    assert words in store.damaged_leases()["X"]
-    damaged = store.damaged_leases()
+    assert [lease.lease_id for lease in store.leases().sound] == ["Y"]
+    assert words in store.leases().damaged["X"]
+    damaged = store.leases().damaged
     with store.transaction() as transaction:
         for lease_id in damaged:
             transaction.delete_lease(lease_id)
-    assert store.damaged_leases() == {}
+    assert store.leases().damaged == {}
     store.close()
 
 

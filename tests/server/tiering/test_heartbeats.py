@@ -5,19 +5,16 @@ from __future__ import annotations
 import pytest
 from manager_support import HEARTBEAT_TIMEOUT, Managers
 
-from cases import cases
 from engine_support import MINUTE, VirtualClock
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import (
     MAX_KEPT_ERROR_CHARS,
     Claim,
-    HeartbeatAnswer,
     HeartbeatEntry,
     TieringState,
     TieringStats,
 )
-from fluss_tiering.server.core.tiering.heartbeat import Heartbeat, check_heartbeat, heartbeat_turns, joined_answers
+from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.core.tiering.states import RoundOwner
 
 STATS = TieringStats(rows=10, bytes=1000, files=2, lake_snapshot_id=77)
@@ -307,30 +304,3 @@ def test_a_heartbeat_alone_writes_nothing(managers: Managers) -> None:  # S4
     claim = managers.claim(managers.add_table(1))
     with managers.failing_disk():
         assert not managers.beat(claim).tiering_errors
-
-
-@cases(("at_once", "turns"), [(1, 6), (2, 3), (4, 2), (6, 1), (50, 1)])
-def test_a_long_heartbeat_is_divided_into_turns_that_do_the_same(at_once: int, turns: int) -> None:  # S6, D5
-    failed, tiering, finished = (tuple(HeartbeatEntry(first + each, 7) for each in (1, 2)) for first in (10, 20, 30))
-    asks = RoundOwner("X", None, "driver")
-    whole = Heartbeat(tiering, finished, failed, frozenset({31, 32}), asks)
-    divided = heartbeat_turns(whole, at_once)
-    assert len(divided) == turns
-    reports = [[*each.failed, *each.tiering, *each.finished] for each in divided]
-    assert [entry for each in reports for entry in each] == [*failed, *tiering, *finished], "in their order"
-    assert max(map(len, reports)) <= at_once
-    assert [entry for each in divided for entry in each.failed] == list(failed)
-    assert [entry for each in divided for entry in each.tiering] == list(tiering)
-    assert [entry for each in divided for entry in each.finished] == list(finished)
-    for each in divided:
-        check_heartbeat(each)
-    assert frozenset().union(*(each.force_finished for each in divided)) == {31, 32}
-    assert [each.requester for each in divided] == [None] * (turns - 1) + [asks]
-    assert heartbeat_turns(Heartbeat(requester=asks), at_once) == [Heartbeat(requester=asks)]
-
-
-def test_the_answers_of_turns_are_one_answer() -> None:  # S6, D5
-    first, second, third = (FlussTieringError(ErrorCode.FENCED_TIERING_EPOCH, text) for text in ("a", "b", "c"))
-    claim = Claim(9, TablePath("db", "t"), 1, 5)
-    answers = [HeartbeatAnswer(5, None, {1: first}, {}, {3: third}), HeartbeatAnswer(6, claim, {}, {2: second}, {})]
-    assert joined_answers(answers) == HeartbeatAnswer(6, claim, {1: first}, {2: second}, {3: third})

@@ -189,17 +189,6 @@ def test_the_first_reason_of_a_cancellation_stays(managers: Managers) -> None:  
         assert managers.lease_outcome("Y", token).cancelled_reason == "cancelled without a reason"
 
 
-def test_rounds_that_a_second_cancellation_ends_have_the_first_reason_too(managers: Managers) -> None:  # D63
-    """A cancellation ends some rounds in each turn, and another call may come in between."""
-    tables = [managers.add_table(table_id) for table_id in (1, 2)]
-    token = managers.acquire("X", 1000, {}).attempt_token
-    for table in tables:
-        managers.claim(table, "X", token)
-    assert len(managers.tiering.cancel("X", token, "the disk is full", limit=1) or ()) == 1
-    assert len(managers.tiering.cancel("X", token, "task submit failed") or ()) == 1
-    assert {managers.status(table).last_error for table in tables} == {"the disk is full"}
-
-
 def test_a_driver_whose_attempt_was_forgotten_can_be_cancelled(managers: Managers) -> None:
     """An application that follows log tables runs for weeks without a lease."""
     table = managers.add_table(1)

@@ -15,8 +15,7 @@ from fluss_tiering.server.core.lake.merging import CommitRegistration
 class LeaseService(Protocol):
     """The calls on leases.
 
-    A call that raises STORAGE or UNAVAILABLE has done nothing, or a part if it was about thousands of pins. Repeating
-    it finishes it.
+    A call that raises STORAGE or UNAVAILABLE has done nothing.
     """
 
     async def acquire(
@@ -27,7 +26,7 @@ class LeaseService(Protocol):
         Raises:
             FlussTieringError: INVALID_REQUEST if there is no snapshot to pin and that is not allowed; TABLE_NOT_EXIST
                 if a table does not exist; TABLE_WITHOUT_PRIMARY_KEY if a table has no primary key; the errors of
-                `KvSnapshotLeaseManager.acquire` and `pin_rest`.
+                `KvSnapshotLeaseManager.acquire`.
         """
         ...
 

@@ -11,7 +11,7 @@ import structlog
 
 from fluss_tiering.model.clock import uptime_s
 from fluss_tiering.model.errors import FlussTieringError
-from fluss_tiering.server.core.leases import turns
+from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
 from fluss_tiering.server.core.managers import Managers
 from fluss_tiering.server.core.scans.manager import KvScannerManager
 from fluss_tiering.server.core.threads import ServerThreads
@@ -63,9 +63,7 @@ class Standstill:
 
 _DUE_TABLES_INTERVAL_MS: Final = 200
 """The precision with which freshness is kept. Fluss's timer has the same interval."""
-_ROUNDS_AT_ONCE: Final = 50
 _BACKLOGS_INTERVAL_MS: Final = 1000
-_BACKLOGS_AT_ONCE: Final = 500
 _DROPPED_TABLES_INTERVAL_MS: Final = 60_000
 
 
@@ -114,24 +112,22 @@ def common_jobs(
         Job(
             "drop expired leases",
             settings.kv_snapshot_lease_expiration_check_interval_ms,
-            lambda: turns.drop_expired(threads.control, managers.leases),
+            lambda: _drop_expired(threads, managers.leases),
         ),
         Job(
             "fail silent rounds",
             settings.heartbeat_check_interval_ms,
-            lambda: _in_turns(
-                lambda: threads.control(standstill.before(lambda: tiering.end_overdue_rounds(_ROUNDS_AT_ONCE)))
-            ),
+            lambda: threads.control(standstill.before(tiering.end_overdue_rounds)),
         ),
         Job(
             "move due tables",
             _DUE_TABLES_INTERVAL_MS,
-            lambda: _in_turns(lambda: threads.control(standstill.before(tiering.move_due_tables))),
+            lambda: threads.control(standstill.before(tiering.move_due_tables)),
         ),
         Job(
             "tell of backlogs",
             _BACKLOGS_INTERVAL_MS,
-            lambda: _in_turns(lambda: threads.control(tiering.tell_of_backlogs, _BACKLOGS_AT_ONCE)),
+            lambda: threads.control(tiering.tell_of_backlogs),
         ),
         Job("count what was dropped", _BACKLOGS_INTERVAL_MS, lambda: threads.control(tiering.note_lost)),
         Job(
@@ -147,14 +143,14 @@ def common_jobs(
     ]
 
 
+async def _drop_expired(threads: ServerThreads, leases: KvSnapshotLeaseManager) -> None:
+    await threads.control(leases.drop_expired)
+    await threads.control(leases.prune_attempts)
+
+
 async def _close_idle(threads: ServerThreads, standstill: Standstill, scanners: KvScannerManager) -> None:
     await threads.control(standstill.look)
     await threads.storage(scanners.drop_expired)
-
-
-async def _in_turns(turn: Callable[[], Awaitable[bool]]) -> None:
-    while await turn():
-        pass
 
 
 class BackgroundJobs:

@@ -84,13 +84,6 @@ class Managers:
         unavailable |= {bucket: id_ for bucket, id_ in available.items() if bucket not in present}
         return self.leases.acquire(lease_id, duration_ms, present, unavailable)
 
-    def record_more_pins(self, lease_id: str, attempt_token: int, available: Mapping[TableBucket, int]) -> None:
-        """Pin more snapshots of a lease: see `KvSnapshotLeaseManager.pin_rest`.
-
-        Snapshots of a table that was dropped meanwhile are left out, as if it had been dropped after the acquire.
-        """
-        self.leases.pin_rest(lease_id, attempt_token, self._of_present_tables(available))
-
     def claim_for_collection(self, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
         """Claim the KV snapshots that no lease pins, so that they can be deleted: see `PinnedSnapshots`.
 

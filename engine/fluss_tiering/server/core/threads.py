@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Hashable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 import structlog
@@ -116,30 +116,6 @@ class ServerThreads:
                 return function(*args, **kwargs)
 
         return await _run(self._control, take_turn)
-
-    async def in_turns(
-        self,
-        function: Callable[Concatenate[Sequence[V], P], Iterable[T]],
-        values: Sequence[V],
-        limit: int,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> list[T]:
-        """Run a function in the control thread with some values at a time, so that other calls come in between.
-
-        Args:
-            function: The function, which is also called if there are no values.
-            limit: The largest number of values in one call.
-            *args: Further arguments of each call.
-            **kwargs: Further arguments of each call.
-
-        Returns:
-            The results of all calls, joined.
-        """
-        results: list[T] = []
-        for first in range(0, max(1, len(values)), limit):
-            results += await self.control(function, values[first : first + limit], *args, **kwargs)
-        return results
 
     async def storage(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that calls the storage, and return its result."""

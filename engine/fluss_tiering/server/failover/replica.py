@@ -159,7 +159,7 @@ class FailoverReplica:
                 self.waits_for_data_folder = False
                 self._listener.serve(role)
                 self._serves = True
-                await self._renewed(self._leadership.is_valid)
+                await self._listener.set_serving(self._leadership.is_valid)
                 logger.info("this server is the active one", generation=self._leadership.generation)
                 self._settled.set()
                 try:
@@ -169,7 +169,7 @@ class FailoverReplica:
                     self._listener.serve(self._standby)
                     self._serves = False
                     role.end_streams()
-                    await self._renewed(False)
+                    await self._listener.set_serving(False)
             await leading
         finally:
             self.waits_for_data_folder = False
@@ -250,10 +250,7 @@ class FailoverReplica:
         self._note_database(problem)
         # A server that leads may not serve yet: it opens the storage, or waits for it.
         if self._serves:
-            await self._renewed(self._leadership.is_valid)
-
-    async def _renewed(self, leads: bool) -> None:
-        await self._listener.set_serving(leads)
+            await self._listener.set_serving(self._leadership.is_valid)
 
     def _check_binding(self) -> None:
         try:

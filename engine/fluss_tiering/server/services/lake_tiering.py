@@ -17,7 +17,6 @@ from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import (
     ROUND_FORMAT,
     Claim,
-    HeartbeatAnswer,
     HeartbeatEntry,
     TieringRound,
     TieringStatus,
@@ -27,7 +26,7 @@ from fluss_tiering.server.core.lake.merging import CommitRegistration
 from fluss_tiering.server.core.leases.attempts import outcome_of
 from fluss_tiering.server.core.store.records import LeaseAttempt, RoundsPage
 from fluss_tiering.server.core.tiering.broadcaster import StatusWatcher
-from fluss_tiering.server.core.tiering.heartbeat import Heartbeat, check_heartbeat, heartbeat_turns, joined_answers
+from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.core.tiering.policy import LakeOptions
 from fluss_tiering.server.core.tiering.states import RoundOwner
 from fluss_tiering.server.edge.callers.identity import caller
@@ -38,7 +37,7 @@ from fluss_tiering.wire.errors import error_to_pb
 from fluss_tiering.wire.tables import path_from_pb, path_to_pb
 
 _TABLES_AT_ONCE: Final = 50
-"""About how many tables one turn of the control thread looks at or changes, so that other calls come in between."""
+"""Of how many tables one turn of the control thread reads rounds, so that other calls come in between."""
 _DEFAULT_ROUNDS: Final = 20
 _MAX_ROUNDS: Final = 1000
 _ROUNDS_AT_ONCE: Final = 400
@@ -77,7 +76,8 @@ class LakeTieringServicer(GeneratedLakeTieringServicer):
         reports = [
             wire.maintenance_from_pb(each) for each in bounded(request, "maintained_tables", request.maintained_tables)
         ]
-        answer = await self._in_turns(heartbeat)
+        # A driver that asks for any table gets one for which it has the role.
+        answer = await self._threads.control(self._tiering.heartbeat, heartbeat, caller().tables)
         if reports:
             await self._threads.control(self._tiering.count_maintenance, reports)
         if answer.claim is not None:
@@ -85,20 +85,6 @@ class LakeTieringServicer(GeneratedLakeTieringServicer):
         return wire.answer_to_pb(
             answer, tiering=heartbeat.tiering, finished=heartbeat.finished, failed=heartbeat.failed
         )
-
-    async def _in_turns(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
-        """Apply a heartbeat, some reports in each turn of the control thread, and the request for a table at last.
-
-        If a turn fails, the turns before it have been applied. The driver repeats its reports, which then change
-        nothing.
-        """
-        check_heartbeat(heartbeat)
-        turns = heartbeat_turns(heartbeat, _TABLES_AT_ONCE)
-        if len(turns) > 1 and heartbeat.requester is not None:
-            await self._threads.control(self._tiering.require_current, heartbeat.requester)
-        # A driver that asks for any table gets one for which it has the role.
-        among = caller().tables
-        return joined_answers([await self._threads.control(self._tiering.heartbeat, each, among) for each in turns])
 
     async def ClaimTables(self, request: pb.ClaimTablesRequest, context: object) -> pb.ClaimTablesResponse:
         """Claim tables by name, each on its own."""
@@ -114,7 +100,7 @@ class LakeTieringServicer(GeneratedLakeTieringServicer):
             raise FlussTieringError(ErrorCode.INVALID_REQUEST, "ClaimTablesRequest names a table twice: claim it once")
         missing = await self._missing(paths)
         present = [path for path in paths if path not in missing]
-        claimed = await self._threads.in_turns(self._tiering.claim, present, _TABLES_AT_ONCE, owner)
+        claimed = await self._threads.control(self._tiering.claim, present, owner)
         with_tokens = [each if isinstance(each, FlussTieringError) else self._with_token(each) for each in claimed]
         answers = {**missing, **dict(zip(present, with_tokens, strict=True))}
         return pb.ClaimTablesResponse(claims=[wire.claim_to_pb(path, answers[path]) for path in paths])
@@ -128,14 +114,9 @@ class LakeTieringServicer(GeneratedLakeTieringServicer):
         """Fail the running rounds of an attempt."""
         lease_id = identifier(request, "lease_id", request.lease_id)
         token = optional_token(request)
-        ended: list[TieringRound] = []
-        while True:
-            some = await self._threads.control(self._tiering.cancel, lease_id, token, request.reason, _TABLES_AT_ONCE)
-            ended += some or ()
-            if not some or len(some) < _TABLES_AT_ONCE:
-                break
+        ended = await self._threads.control(self._tiering.cancel, lease_id, token, request.reason)
         return pb.CancelTieringResponse(
-            stale_attempt=some is None and not ended, cancelled_rounds=[wire.round_to_pb(each) for each in ended]
+            stale_attempt=ended is None, cancelled_rounds=[wire.round_to_pb(each) for each in ended or ()]
         )
 
     async def ListTieringStatuses(  # type: ignore[override] # serialized already, which the interceptor allows
@@ -255,9 +236,7 @@ class LakeTieringServicer(GeneratedLakeTieringServicer):
         paths = [path_from_pb(each) for each in bounded(request, "table_paths", request.table_paths)]
         missing = await self._missing(paths)
         present = [path for path in dict.fromkeys(paths) if path not in missing]
-        resumed = await self._threads.in_turns(
-            self._tiering.resume, present, _TABLES_AT_ONCE, request.include_scheduled
-        )
+        resumed = await self._threads.control(self._tiering.resume, present, request.include_scheduled)
         answers: dict[TablePath, TieringStatus | FlussTieringError] = {
             **missing,
             **dict(zip(present, resumed, strict=True)),

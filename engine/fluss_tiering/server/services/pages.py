@@ -17,8 +17,6 @@ MAX_PAGE: Final = 1000
 
 _KEPT_BESIDES: Final = 10_000
 """The number of unused entries that may be kept, in addition to as many as the last answer used."""
-_MANY: Final = 1000
-"""An answer with this many statuses is kept as a whole."""
 
 Order = tuple[str | int, ...]
 
@@ -96,16 +94,9 @@ class StatusEntries:
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[TieringStatus, bytes]] = {}
-        self._last: tuple[Sequence[TieringStatus], bytes] = ((), b"")
 
     def of(self, statuses: Sequence[TieringStatus]) -> bytes:
-        """Return a serialized message that has the statuses in field 1 and nothing else.
-
-        Args:
-            statuses: The statuses. The caller does not change the sequence later.
-        """
-        if statuses is self._last[0]:
-            return self._last[1]
+        """Return a serialized message that has the statuses in field 1 and nothing else."""
         entries = []
         for status in statuses:
             kept = self._kept.get(status.table_id)
@@ -115,7 +106,4 @@ class StatusEntries:
             entries.append(kept[1])
         if len(self._kept) > 2 * len(entries) + _KEPT_BESIDES:
             self._kept = {status.table_id: self._kept[status.table_id] for status in statuses}
-        answer = b"".join(entries)
-        if len(entries) >= _MANY:
-            self._last = (statuses, answer)
-        return answer
+        return b"".join(entries)

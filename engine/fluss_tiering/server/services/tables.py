@@ -35,8 +35,6 @@ from fluss_tiering.wire.buckets import (
 )
 from fluss_tiering.wire.checks import bounded, not_negative, required
 
-_TABLES_AT_ONCE: Final = 50
-"""The number of tables that one call of a storage thread is about, so that other calls come in between."""
 _SNAPSHOTS_AT_ONCE: Final = 4
 """The number of threads, of the few that the storage has, in which one call looks for KV snapshots."""
 
@@ -117,9 +115,7 @@ class TablesServicer(GeneratedTablesServicer):
         ]
         page = tables[:size] if size else tables
         collected = Collected("ListTables")
-        for first in range(0, len(page), _TABLES_AT_ONCE):
-            some = page[first : first + _TABLES_AT_ONCE]
-            collected.add((first,), await self._threads.storage(self._to_bytes, some, asked_by))
+        collected.add((), await self._threads.storage(self._to_bytes, page, asked_by))
         end = token_of_path(page[-1].path) if len(page) < len(tables) else ""
         return collected.joined() + pb.ListTablesResponse(next_page_token=end).SerializeToString()
 
@@ -236,7 +232,7 @@ class TablesServicer(GeneratedTablesServicer):
     async def _each(
         self, request: Message, messages: Sequence[common_pb2.PbTablePath], function: Callable[[TablePath], Message]
     ) -> bytes:
-        """Call a function once for each of the tables that a request names, some in each call of a storage thread.
+        """Call a function in a storage thread, once for each of the tables that a request names.
 
         Return the answers of all paths joined. A request for many large tables, or for one of them often, is refused
         as soon as it would have a huge answer.
@@ -246,15 +242,13 @@ class TablesServicer(GeneratedTablesServicer):
             places.setdefault(wire.path_from_pb(message), []).append(number)
         collected = Collected(request.DESCRIPTOR.name.removesuffix("Request"))
 
-        def collect(paths: Iterable[TablePath]) -> None:
-            for path in paths:
+        def collect() -> None:
+            for path, numbers in places.items():
                 answer = function(path).SerializeToString()
-                for number in places[path]:
+                for number in numbers:
                     collected.add((number,), answer)
 
-        distinct = list(places)
-        for first in range(0, len(distinct), _TABLES_AT_ONCE):
-            await self._threads.storage(collect, distinct[first : first + _TABLES_AT_ONCE])
+        await self._threads.storage(collect)
         return collected.joined()
 
 

@@ -18,9 +18,6 @@ from fluss_tiering.server.core.tiering.states import TieredTable
 from fluss_tiering.storage.fluss.storage import FlussStorage
 from fluss_tiering.storage.protocol import TableStorage
 
-_TABLES_AT_ONCE: Final = 100
-"""The number of tables that one turn of the control thread looks at."""
-
 logger = structlog.get_logger(__name__)
 
 
@@ -61,8 +58,7 @@ class TableDiscovery:
             unusable = self._unusable()
             self._tell(unusable)
             await self._threads.control(self._forget, present, frozenset(unusable))
-            for first in range(0, len(tables), _TABLES_AT_ONCE):
-                await self._threads.control(self._follow, tables[first : first + _TABLES_AT_ONCE])
+            await self._threads.control(self._follow, tables)
 
     def _follow(self, tables: Sequence[TableInfo]) -> None:
         tiering = self._managers.tiering

@@ -19,7 +19,6 @@ import structlog
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import AcquiredLease, KvSnapshotLease, LeaseDrop
-from fluss_tiering.server.core.leases import turns
 from fluss_tiering.server.core.managers import Managers, require_leasable
 from fluss_tiering.server.core.threads import Locks, ServerThreads
 from fluss_tiering.storage.fluss.rpc.calls.kv import (
@@ -94,8 +93,7 @@ class ClusterLeases:
     ) -> AcquiredLease:
         """Pin snapshots at the cluster, then check that they exist, because the cluster pins them without a check.
 
-        After an error the recorded lease is unchanged, and `tidy` releases what was pinned. With thousands of snapshots
-        the attempt may have begun and a part of them may be recorded: see `leases.turns`.
+        After an error the recorded lease is unchanged, and `tidy` releases what was pinned.
 
         Raises:
             FlussTieringError: The errors of `LeaseService.acquire`; UNAVAILABLE if the cluster does not answer;
@@ -114,11 +112,9 @@ class ClusterLeases:
                 refused = await self._pin(name, duration_ms, pinned)
                 unavailable = {**refused, **await self._missing(snapshots)}
             available = {bucket: id_ for bucket, id_ in snapshots.items() if bucket not in unavailable}
-
-            def begin(first: Mapping[TableBucket, int]) -> AcquiredLease:
-                return self._leases.acquire(lease_id, duration_ms, first, unavailable, attempt)
-
-            return await turns.acquire(self._threads.control, begin, self._leases.pin_rest, available)
+            return await self._threads.control(
+                self._leases.acquire, lease_id, duration_ms, available, unavailable, attempt
+            )
 
     async def renew(self, durations_ms: Sequence[tuple[str, int]]) -> list[int | FlussTieringError]:
         """Renew leases at the cluster, then the recorded ones, each on its own."""
@@ -136,7 +132,7 @@ class ClusterLeases:
             lease = await self._threads.control(self._leases.present, lease_id, attempt_token)
             if lease is not None and not buckets.isdisjoint(lease.snapshots):
                 await self._unpin(_name(lease), lease.snapshots.keys() - buckets, buckets & lease.snapshots.keys())
-            return await turns.release(self._threads.control, self._leases, lease_id, buckets, attempt_token)
+            return await self._threads.control(self._leases.release, lease_id, buckets, attempt_token)
 
     async def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
         """Drop a lease at the cluster, and only then the recorded one. Raises the errors of `release`."""
@@ -144,7 +140,7 @@ class ClusterLeases:
             lease = await self._threads.control(self._leases.present, lease_id, attempt_token)
             if lease is not None:
                 await self._unpin(_name(lease), frozenset(), frozenset(lease.snapshots))
-            return await turns.drop(self._threads.control, self._leases, lease_id, attempt_token)
+            return await self._threads.control(self._leases.drop, lease_id, attempt_token)
 
     async def tidy(self) -> None:
         """Release at the cluster what no recorded lease pins, until the cluster confirms it or its lease expires.

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.model.tiering import AcquiredLease, LeaseDrop
-from fluss_tiering.server.core.leases import turns
 from fluss_tiering.server.core.managers import Managers, require_leasable
 from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.storage.protocol import TableStorage
@@ -41,25 +40,21 @@ class OwnLeases:
         try:
             available = await self._threads.storage(self._existing, held)
             unavailable = {bucket: id_ for bucket, id_ in snapshots.items() if bucket not in available}
-
-            def begin(first: Mapping[TableBucket, int]) -> AcquiredLease:
-                return self._managers.record_lease(lease_id, duration_ms, first, unavailable)
-
-            return await turns.acquire(control, begin, self._managers.record_more_pins, available)
+            return await control(self._managers.record_lease, lease_id, duration_ms, available, unavailable)
         finally:
             await control(pins.let_go, held)
 
     async def renew(self, durations_ms: Sequence[tuple[str, int]]) -> list[int | FlussTieringError]:
         """Renew leases: see `LeaseService`."""
-        return await turns.renew(self._threads.control, self._leases, durations_ms)
+        return await self._threads.control(self._leases.renew, durations_ms)
 
     async def release(self, lease_id: str, buckets: Iterable[TableBucket], attempt_token: int | None) -> bool:
         """Release buckets of a lease: see `LeaseService`."""
-        return await turns.release(self._threads.control, self._leases, lease_id, buckets, attempt_token)
+        return await self._threads.control(self._leases.release, lease_id, buckets, attempt_token)
 
     async def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
         """Drop a lease: see `LeaseService`."""
-        return await turns.drop(self._threads.control, self._leases, lease_id, attempt_token)
+        return await self._threads.control(self._leases.drop, lease_id, attempt_token)
 
     def _existing(self, snapshots: Mapping[TableBucket, int]) -> dict[TableBucket, int]:
         return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from itertools import islice
 from typing import Final
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -18,8 +17,6 @@ _REMEMBERED_MS: Final = 7 * 24 * 60 * 60 * 1000
 
 _SKIPPED: Final = 1000
 """How many tokens are skipped when a server becomes active."""
-
-_PRUNED_AT_ONCE: Final = 500
 
 
 class LeaseAttempts:
@@ -131,25 +128,19 @@ class LeaseAttempts:
             )
         return newest.attempt_token
 
-    def prune(self, store: SqlTieringStore, now: int, in_use: Collection[str]) -> bool:
-        """Delete attempts that began long ago and whose lease id is not in use, as many as one call may.
-
-        Returns:
-            Whether more are left.
-        """
-        long_ago = (
+    def prune(self, store: SqlTieringStore, now: int, in_use: Collection[str]) -> None:
+        """Delete attempts that began long ago and whose lease id is not in use."""
+        old = [
             attempt.lease_id
             for attempt in self._attempts.values()
             if attempt.started_time < now - _REMEMBERED_MS and attempt.lease_id not in in_use
-        )
-        old = list(islice(long_ago, _PRUNED_AT_ONCE))
+        ]
         if not old:
-            return False
+            return
         with store.transaction() as transaction:
             transaction.delete_attempts(old)
         for lease_id in old:
             del self._attempts[lease_id]
-        return len(old) == _PRUNED_AT_ONCE
 
 
 def outcome_of(newest: LeaseAttempt | None, rounds: Iterable[TieringRound], attempt_token: int | None) -> LeaseOutcome:

@@ -19,9 +19,6 @@ from fluss_tiering.server.core.leases.checks import DamagedLeases, LeaseLimits
 from fluss_tiering.server.core.store.records import LeaseAttempt
 from fluss_tiering.server.core.store.store import SqlTieringStore
 
-PINS_AT_ONCE: Final = 2_000
-"""About how many pins one call should change, so that heartbeats do not wait long for it. See `leases.turns`."""
-
 _NAMED: Final = 100
 """How many snapshots that do not exist one line of the log names."""
 
@@ -42,8 +39,9 @@ class KvSnapshotLeaseManager:
         self._store = store
         self._attempts = attempts
         self._limits = limits or LeaseLimits()
-        self._book = LeaseBook(store.leases(), clock.now_ms())
-        self._damaged = DamagedLeases(store.damaged_leases())
+        stored = store.leases()
+        self._book = LeaseBook(stored.sound, clock.now_ms())
+        self._damaged = DamagedLeases(stored.damaged)
         if (reason := self.collection_stopped_reason) is not None:
             logger.error("leases cannot be loaded", reason=reason)
 
@@ -136,7 +134,7 @@ class KvSnapshotLeaseManager:
         """Pin the available snapshots, renew the whole lease and begin an attempt.
 
         A bucket that the lease already pins is pinned at the new snapshot instead. No lease is made if it would pin
-        nothing. If there are too many snapshots for one call, `pin_rest` pins the others afterwards.
+        nothing.
 
         Args:
             lease_id: The lease to create or extend.
@@ -171,29 +169,6 @@ class KvSnapshotLeaseManager:
             self._book.put(lease, changed)
         _log_acquired(lease, len(self._book.snapshots(lease_id)), unavailable)
         return AcquiredLease(lease_id, attempt.attempt_token, lease.expiration_time if pins else 0, dict(unavailable))
-
-    def pin_rest(self, lease_id: str, attempt_token: int, snapshots: Mapping[TableBucket, int]) -> None:
-        """Pin more snapshots of an acquire that had too many for one call.
-
-        Args:
-            attempt_token: The token of the attempt that the acquire began.
-            snapshots: The snapshots to pin, by bucket.
-
-        Raises:
-            FlussTieringError: STALE_ATTEMPT if a newer attempt began meanwhile, or this one was cancelled;
-                KV_SNAPSHOT_LEASE_NOT_EXIST if the lease was dropped or expired meanwhile; the errors of `acquire`.
-        """
-        self._attempts.require_current(lease_id, attempt_token)
-        self.require_acquirable(lease_id, snapshots)
-        lease = self._book.get(lease_id)
-        if lease is None or lease.expiration_time < self._clock.now_ms():
-            raise lease_not_exist(lease_id, lease)
-        pinned = self._book.snapshots(lease_id)
-        changed = {bucket: id_ for bucket, id_ in snapshots.items() if pinned.get(bucket) != id_}
-        if changed:
-            with self._store.transaction() as transaction:
-                transaction.put_lease(replace(lease, snapshots=changed))
-            self._book.put(lease, changed)
 
     def renew(self, durations_ms: Iterable[tuple[str, int]]) -> list[int | FlussTieringError]:
         """Renew leases.
@@ -250,28 +225,6 @@ class KvSnapshotLeaseManager:
         self._release({lease_id: buckets})
         return True
 
-    def token_to_drop(self, lease_id: str, attempt_token: int | None) -> int | None:
-        """Return the attempt token of a lease that a caller may drop; None if there is none, or the caller is stale."""
-        lease = self._book.get(lease_id)
-        return None if lease is None or self._attempts.is_stale(lease_id, attempt_token) else lease.attempt_token
-
-    def release_some(self, lease_id: str, attempt_token: int, limit: int) -> bool:
-        """Release some buckets of a lease that is being dropped and has too many for one call.
-
-        Args:
-            attempt_token: The token of the lease when the drop began. A newer attempt has pins of its own. Only a newer
-                attempt continues a lease that has expired.
-            limit: The number of buckets to release.
-
-        Returns:
-            Whether there were so many. If not, nothing was released, and the lease can be dropped in one call.
-        """
-        lease = self._book.get(lease_id)
-        if lease is None or lease.attempt_token != attempt_token or len(self._book.snapshots(lease_id)) <= limit:
-            return False
-        self._release({lease_id: list(islice(self._book.snapshots(lease_id), limit))})
-        return True
-
     def drop(self, lease_id: str, attempt_token: int | None) -> LeaseDrop:
         """Drop a lease with everything that it pins, unless the attempt is stale."""
         if self._is_stale("drop", lease_id, attempt_token):
@@ -289,15 +242,6 @@ class KvSnapshotLeaseManager:
                 released.setdefault(lease_id, []).extend(buckets)
         self._release(released)
 
-    def expired(self) -> list[tuple[str, int, int]]:
-        """Return the leases that have expired: their ids, attempt tokens, and numbers of pinned snapshots."""
-        now = self._clock.now_ms()
-        return [
-            (lease.lease_id, lease.attempt_token, len(self._book.snapshots(lease.lease_id)))
-            for lease in self._book.leases()
-            if lease.expiration_time < now
-        ]
-
     def drop_expired(self, lease_ids: Iterable[str] | None = None) -> Sequence[str]:
         """Drop the leases that have expired, of these ids or of all, and return their ids."""
         now = self._clock.now_ms()
@@ -308,9 +252,9 @@ class KvSnapshotLeaseManager:
         self._release({lease.lease_id: None for lease in expired})
         return [lease.lease_id for lease in expired]
 
-    def prune_attempts(self) -> bool:
-        """Forget old attempts, and return whether more are left: see `LeaseAttempts.prune`."""
-        return self._attempts.prune(self._store, self._clock.now_ms(), self._book)
+    def prune_attempts(self) -> None:
+        """Forget old attempts: see `LeaseAttempts.prune`."""
+        self._attempts.prune(self._store, self._clock.now_ms(), self._book)
 
     def _release(self, released: Mapping[str, Iterable[TableBucket] | None]) -> None:
         """Release buckets of leases, or whole leases where the value is None.

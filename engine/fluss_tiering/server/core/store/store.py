@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
-from fluss_tiering.model.tiering import KvSnapshotLease, TieringRound, TieringState, TieringStatus
+from fluss_tiering.model.tiering import TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.core.store import schema
 from fluss_tiering.server.core.store.database import Database, Fence
 from fluss_tiering.server.core.store.layout import check_layout, migrate
@@ -154,23 +154,14 @@ class SqlTieringStore:
             if self._fence is not None and name is not None:
                 self._fence.committed(name)
 
-    def leases(self) -> Sequence[KvSnapshotLease]:
-        """Return all leases except damaged ones."""
-        return self._stored_leases().sound
-
-    def damaged_leases(self) -> Mapping[str, str]:
-        """Return the leases that cannot be loaded: lease id -> what is wrong with it."""
-        return self._stored_leases().damaged
+    def leases(self) -> StoredLeases:
+        """Return all leases, and what is wrong with those that cannot be loaded."""
+        leases, pins = sa.select(schema.kv_snapshot_leases), sa.select(schema.leased_snapshots)
+        return stored_leases(self._read(leases), self._read(pins))
 
     def attempts(self) -> Sequence[LeaseAttempt]:
         """Return the newest attempt of every lease id."""
         return self._values(sa.select(schema.lease_attempts), attempt_from_row)
-
-    def attempt(self, lease_id: str) -> LeaseAttempt | None:
-        """Return the newest attempt of a lease id; None if none is stored."""
-        attempts = schema.lease_attempts
-        found = self._values(sa.select(attempts).where(attempts.c.lease_id == lease_id), attempt_from_row)
-        return found[0] if found else None
 
     def attempt_token(self) -> int:
         """Return the newest token that was given out; 0 if none was."""
@@ -276,13 +267,6 @@ class SqlTieringStore:
             )
             for row in self._read(sa.select(schema.lake_snapshots).where(which))
         ]
-
-    def _stored_leases(self, lease_ids: Collection[str] | None = None) -> StoredLeases:
-        leases, pins = sa.select(schema.kv_snapshot_leases), sa.select(schema.leased_snapshots)
-        if lease_ids is not None:
-            leases = leases.where(schema.kv_snapshot_leases.c.lease_id.in_(lease_ids))
-            pins = pins.where(schema.leased_snapshots.c.lease_id.in_(lease_ids))
-        return stored_leases(self._read(leases), self._read(pins))
 
     def _number(self, name: str) -> int:
         """Return a number that belongs to the server as a whole; 0 if there is none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -47,22 +46,13 @@ class TieringChanges:
         Args:
             among: The tables of which one may be returned; None for all.
         """
-        if among is not None:
-            return self._first_pending_of(among)
-        candidates = [table for table in self.changed.values() if table.status.state is TieringState.PENDING]
-        first = self._tables.pending.first()
-        if first is not None and first not in self.changed:
-            waiting = self._tables.get(first)
-            candidates += [waiting] if waiting is not None else []
-        return min(candidates, key=_waiting_for_longest, default=None)
-
-    def _first_pending_of(self, among: Container[TablePath]) -> TieredTable | None:
-        """Return the first of some tables. This looks at each Pending table."""
         waiting = (self.table(table_id) for table_id in {*self._tables.pending, *self.changed})
         pending = [
             table
             for table in waiting
-            if table is not None and table.status.state is TieringState.PENDING and table.status.path in among
+            if table is not None
+            and table.status.state is TieringState.PENDING
+            and (among is None or table.status.path in among)
         ]
         return min(pending, key=_waiting_for_longest, default=None)
 
@@ -130,22 +120,13 @@ class TieringLedger:
         """Take over the backlogs that changed since the last call: they decide which tables are due."""
         self._untold.update(self.tables.look_at_backlogs(self._backlogs.take_changed()))
 
-    def tell_of_backlogs(self, limit: int) -> bool:
-        """Tell the watchers of backlogs that changed since they were told.
-
-        Args:
-            limit: The number of tables to tell of.
-
-        Returns:
-            Whether there are more, so that the caller repeats the call for them.
-        """
+    def tell_of_backlogs(self) -> None:
+        """Tell the watchers of backlogs that changed since they were told."""
         self.look_at_backlogs()
-        told = list(itertools.islice(self._untold, limit))
-        self._untold.difference_update(told)
+        told, self._untold = self._untold, set()
         if len(self.broadcaster):
             statuses = [self.tables.shown(table_id) for table_id in told]
             self.broadcaster.publish([(status.path, status) for status in statuses if status is not None])
-        return bool(self._untold)
 
     def note_lost(self, now: int) -> None:
         """Keep with their tables how many records of dropped partitions are not in the lake.

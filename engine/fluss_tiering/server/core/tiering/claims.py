@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Final
 
 from fluss_tiering.model.clock import iso_time
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -87,28 +86,13 @@ def _being_tiered(table: TieredTable, running: TieringRound) -> FlussTieringErro
     )
 
 
-MOVED_AT_ONCE: Final = 50
-"""How many due tables become Pending in one turn.
-
-After a restart many thousands may be due together, and heartbeats must not wait for all of them.
-"""
-
-
-def move_due(tables: TieredTables, changes: TieringChanges, now: int) -> bool:
-    """Move Scheduled and Failed tables whose time has come to Pending, as many as one turn may move.
-
-    Returns:
-        Whether there were so many, so that the caller repeats the call for the others.
-    """
-    moved = 0
-    for table_id in tables.due.until(now):
-        if moved == MOVED_AT_ONCE:
-            break
+def move_due(tables: TieredTables, changes: TieringChanges, now: int) -> None:
+    """Move Scheduled and Failed tables whose time has come to Pending."""
+    due = [table_id for table_id, time in tables.due.items() if time <= now]
+    for table_id in due:
         table = changes.table(table_id)
         if table is not None and is_due(table, now):
             changes.put(pend(table, now))
-            moved += 1
-    return moved == MOVED_AT_ONCE
 
 
 def hand_out(
@@ -128,7 +112,7 @@ def hand_out(
     """
     first = changes.first_pending(among)
     if first is None:
-        # Due tables are moved only if none is Pending: they would come last anyway, and may be thousands.
+        # Due tables are moved only if none is Pending: they would come last anyway.
         move_due(tables, changes, now)
         first = changes.first_pending(among)
     if first is None:
@@ -139,28 +123,21 @@ def hand_out(
     return Claim(status.table_id, status.path, status.tiering_epoch, requester.coordinator_epoch)
 
 
-def end_overdue(tables: TieredTables, changes: TieringChanges, policy: TieringPolicy, now: int, limit: int) -> bool:
+def end_overdue(tables: TieredTables, changes: TieringChanges, policy: TieringPolicy, now: int) -> None:
     """Interrupt rounds that were silent for too long, and fail those that run for too long.
 
     Args:
         changes: The changes to which the ends of rounds are added.
         policy: How long a round may be silent, and how long it may run.
         now: The present time, in milliseconds since the epoch.
-        limit: The number of rounds to end.
-
-    Returns:
-        Whether there were so many, so that the caller repeats the call for the others.
     """
     for table in tables.running():
-        if len(changes.rounds) >= limit:
-            break
         if table.round is None:
             continue
         if (silence := _silence(table, table.round, policy, now)) is not None:
             changes.put(*interrupt(table, table.round, silence, policy.backoff, now))
         elif (length := _too_long(table.round, policy, now)) is not None:
             changes.put(*fail(table, table.round, length, policy.backoff, now))
-    return len(changes.rounds) >= limit
 
 
 def _silence(table: TieredTable, running: TieringRound, policy: TieringPolicy, now: int) -> str | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
 
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.tiering import HeartbeatAnswer, HeartbeatEntry, TieringRound, TieringState
+from fluss_tiering.model.tiering import HeartbeatEntry, TieringRound, TieringState
 from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.core.tiering.changes import TieringChanges
 from fluss_tiering.server.core.tiering.fence import is_present, require_coordinator, require_running
@@ -58,41 +58,6 @@ def check_heartbeat(heartbeat: Heartbeat) -> None:
             ErrorCode.INVALID_REQUEST,
             f"force_finished_tables names tables that finished_tables does not: {sorted(unfinished)[:20]}",
         )
-
-
-def heartbeat_turns(heartbeat: Heartbeat, limit: int) -> list[Heartbeat]:
-    """Divide a heartbeat into several with at most `limit` reports, in the order in which reports are applied.
-
-    The last one asks for a table if the heartbeat does.
-    """
-    reports = [("failed", entry) for entry in heartbeat.failed]
-    reports += [("tiering", entry) for entry in heartbeat.tiering]
-    reports += [("finished", entry) for entry in heartbeat.finished]
-    turns: list[Heartbeat] = []
-    for first in range(0, max(1, len(reports)), limit):
-        some = reports[first : first + limit]
-        finished = tuple(entry for kind, entry in some if kind == "finished")
-        turns.append(
-            Heartbeat(
-                tiering=tuple(entry for kind, entry in some if kind == "tiering"),
-                finished=finished,
-                failed=tuple(entry for kind, entry in some if kind == "failed"),
-                force_finished=heartbeat.force_finished & {entry.table_id for entry in finished},
-            )
-        )
-    turns[-1] = replace(turns[-1], requester=heartbeat.requester)
-    return turns
-
-
-def joined_answers(answers: Sequence[HeartbeatAnswer]) -> HeartbeatAnswer:
-    """Return the answer to a heartbeat that was divided into several."""
-    last = answers[-1]
-    return replace(
-        last,
-        tiering_errors={id_: error for each in answers for id_, error in each.tiering_errors.items()},
-        finished_errors={id_: error for each in answers for id_, error in each.finished_errors.items()},
-        failed_errors={id_: error for each in answers for id_, error in each.failed_errors.items()},
-    )
 
 
 class HeartbeatReports:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -193,14 +192,6 @@ class LakeTieringManager:
                 self._ledger.totals.count_maintenance(report, now)
                 self._ledger.tables.show_maintenance(report.table_id)
 
-    def require_current(self, requester: RoundOwner) -> None:
-        """Check that a driver may ask for a table.
-
-        Raises:
-            FlussTieringError: See `LeaseAttempts.require_current`.
-        """
-        self._current(requester)
-
     def claim(self, paths: Iterable[TablePath], owner: RoundOwner) -> list[Claim | FlussTieringError]:
         """Claim tables by name, due or not: see `claims.claim_table`.
 
@@ -231,9 +222,7 @@ class LakeTieringManager:
                     claims.append(error)
         return claims
 
-    def cancel(
-        self, lease_id: str, attempt_token: int | None, reason: str, limit: int = sys.maxsize
-    ) -> Sequence[TieringRound] | None:
+    def cancel(self, lease_id: str, attempt_token: int | None, reason: str) -> Sequence[TieringRound] | None:
         """End the running rounds of an attempt and of older ones, and keep the reason for clients that wait.
 
         The first reason stays: what cancels an attempt again, such as a callback of Airflow, does not know the cause.
@@ -241,7 +230,6 @@ class LakeTieringManager:
         Args:
             attempt_token: The token of the attempt; None for the newest one.
             reason: The reason, which is kept in one line.
-            limit: The number of rounds to end. If there are as many, the caller repeats the call for the others.
 
         Returns:
             The rounds that were ended; None if the attempt is stale, and then nothing is changed.
@@ -256,8 +244,6 @@ class LakeTieringManager:
         cancelled = self._attempts.cancelled(newest, kept_reason) if newest else None
         changes = TieringChanges(self._ledger.tables)
         for table in self._ledger.tables.running():
-            if len(changes.rounds) >= limit:
-                break
             # The caller is not stale, so every round under the lease belongs to its attempt or to an older one.
             if table.round is not None and table.round.lease_id == lease_id:
                 changes.put(*cancel(table, table.round, kept_reason, self._policy.backoff, now))
@@ -289,23 +275,19 @@ class LakeTieringManager:
 
     # Time
 
-    def move_due_tables(self) -> bool:
+    def move_due_tables(self) -> None:
         """Move Scheduled and Failed tables whose time has come to Pending: see `move_due`."""
         with self._ledger.changes() as changes:
-            return move_due(self._ledger.tables, changes, self._clock.now_ms())
+            move_due(self._ledger.tables, changes, self._clock.now_ms())
 
-    def tell_of_backlogs(self, limit: int = sys.maxsize) -> bool:
+    def tell_of_backlogs(self) -> None:
         """Tell watchers of backlogs that changed: see `TieringLedger.tell_of_backlogs`."""
-        return self._ledger.tell_of_backlogs(limit)
+        self._ledger.tell_of_backlogs()
 
-    def end_overdue_rounds(self, limit: int = sys.maxsize) -> bool:
-        """Interrupt the rounds whose last heartbeat is older than the time-out, and fail those that run for too long.
-
-        Returns:
-            Whether there were so many, so that the caller repeats the call for the others: see `end_overdue`.
-        """
+    def end_overdue_rounds(self) -> None:
+        """Interrupt rounds whose last heartbeat is older than the time-out, and fail those that run for too long."""
         with self._ledger.changes() as changes:
-            return end_overdue(self._ledger.tables, changes, self._policy, self._clock.now_ms(), limit)
+            end_overdue(self._ledger.tables, changes, self._policy, self._clock.now_ms())
 
     def allow_for_standstill(self, ms: int) -> None:
         """Give running rounds more time, because this server stood still and could take no heartbeats.

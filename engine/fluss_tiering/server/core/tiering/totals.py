@@ -117,7 +117,6 @@ class RoundTotals:
 
 _KEPT_MS: Final = 7 * 24 * 60 * 60 * 1000
 """How long an outcome is kept. No task waits for one, or is retried, for so long."""
-_PRUNED_AT_ONCE: Final = 100
 
 
 class DroppedTables:
@@ -136,8 +135,8 @@ class DroppedTables:
         self._times[table_id] = now
 
     def prune(self, now: int) -> None:
-        """Delete the rounds of tables that were dropped long ago, of as many tables as one call may."""
-        old = [table_id for table_id, time in self._times.items() if time < now - _KEPT_MS][:_PRUNED_AT_ONCE]
+        """Delete the rounds of tables that were dropped long ago."""
+        old = [table_id for table_id, time in self._times.items() if time < now - _KEPT_MS]
         if not old:
             return
         with self._store.transaction() as transaction:
