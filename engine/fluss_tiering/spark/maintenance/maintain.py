@@ -274,7 +274,8 @@ class _Worker:
             try:
                 step(lake, *arguments)
             except Py4JError as error:
-                if not is_conflict(error):
+                # What Iceberg refuses to plan looks like a conflict, too.
+                if not is_conflict(error) or self._open().metadata_file == lake.metadata_file:
                     raise
                 self.done = replace(self.done, conflicts=self.done.conflicts + 1)
                 logger.info(

@@ -11,11 +11,10 @@ import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.expressions.UnboundTerm;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ArrayNode;
+import org.apache.iceberg.transforms.Transform;
 
 /** The partitions of a table, as expressions and as values. */
 final class Partitions {
-
-    private static final String BUCKET = "bucket[";
 
     private Partitions() {}
 
@@ -80,13 +79,11 @@ final class Partitions {
         return wanted;
     }
 
+    @SuppressWarnings("unchecked")
     private static UnboundTerm<Object> term(Table table, PartitionField field) {
         String name = table.schema().findColumnName(field.sourceId());
-        String transform = field.transform().toString();
-        if (!transform.startsWith(BUCKET)) {
-            return Expressions.ref(name);
-        }
-        return Expressions.bucket(name, Integer.parseInt(transform.substring(BUCKET.length(), transform.length() - 1)));
+        Transform<?, Object> transform = (Transform<?, Object>) field.transform();
+        return transform.isIdentity() ? Expressions.ref(name) : Expressions.transform(name, transform);
     }
 
     private static Object plain(JsonNode value) {

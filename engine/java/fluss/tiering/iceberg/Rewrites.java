@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.iceberg.ContentFile;
 import org.apache.iceberg.ContentFileParser;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DeleteFile;
@@ -53,16 +54,24 @@ final class Rewrites {
 
     /**
      * Return the groups of files that a rewrite would replace, each as its partition, the number and the size of its
-     * data files, about how many files would replace them, and how many delete files apply to them.
+     * data files, about how many files would replace them, and how many delete files apply to them. Files of an older
+     * partition spec are left out, since Iceberg has them all in one group, which has no partition.
      */
     static Object groups(LakeTable table, JsonNode question) {
         ArrayNode found = Json.array();
         for (RewriteFileGroup group : planned(table, question)) {
+            if (group.fileScanTasks().stream().anyMatch(task -> isOlder(table, task.file()))) {
+                continue;
+            }
             ArrayNode one = found.addArray().add(Partitions.values(group.info().partition()));
             one.add(group.inputFileNum()).add(group.inputFilesSizeInBytes()).add(group.expectedOutputFiles());
             one.add(group.fileScanTasks().stream().mapToInt(task -> task.deletes().size()).sum());
         }
         return Json.answer(found);
+    }
+
+    private static boolean isOlder(LakeTable table, ContentFile<?> file) {
+        return file.specId() != table.spec().specId();
     }
 
     /** The data files of groups that our own tasks rewrite, and the commit of what replaces them. */
@@ -153,17 +162,19 @@ final class Rewrites {
 
     /**
      * Return each partition that has position delete files, with the sequence numbers of the commits that wrote these,
-     * and of those that have added its data files.
+     * and of those that have added its data files. Files of an older partition spec are left out.
      */
     static Object partitionsWithPositionDeletes(LakeTable table, Map<String, String> options) {
         BinPackRewritePositionDeletePlanner planner = new BinPackRewritePositionDeletePlanner(table);
         planner.init(options);
         Map<ArrayNode, List<Long>> written = new LinkedHashMap<>();
         for (RewritePositionDeletesGroup group : listed(planner.plan().groups())) {
-            List<Long> numbers =
-                    written.computeIfAbsent(Partitions.values(group.info().partition()), key -> new ArrayList<>());
             for (PositionDeletesScanTask task : group.fileScanTasks()) {
-                numbers.add(task.file().dataSequenceNumber());
+                // The partition of a group has the fields of all specs.
+                if (!isOlder(table, task.file())) {
+                    written.computeIfAbsent(Partitions.values(task.file().partition()), key -> new ArrayList<>())
+                            .add(task.file().dataSequenceNumber());
+                }
             }
         }
         ArrayNode found = Json.array();
@@ -175,6 +186,9 @@ final class Rewrites {
         try (CloseableIterable<FileScanTask> tasks =
                 table.newScan().filter(Partitions.exactly(table, partitions)).planFiles()) {
             for (FileScanTask task : tasks) {
+                if (isOlder(table, task.file())) {
+                    continue;
+                }
                 Long number = task.file().fileSequenceNumber();
                 added.computeIfAbsent(Partitions.values(task.file().partition()), key -> new ArrayList<>())
                         .add(number == null ? 0 : number);
