@@ -17,22 +17,16 @@ import pytest
 from refusals import refused
 
 from engine_support import SCHEMA, ServerThread, log_end, new_table
-from fluss_tiering.api.v1 import kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
+from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.client import AsyncTieringClient, TieringClient, channel, streams
 from fluss_tiering.model.column_changes import AddColumn, RenameColumn
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TablePath, WriteKind
+from fluss_tiering.server.edge.methods import METHODS
 from fluss_tiering.wire.tables import path_to_pb
 
 WAIT_S = 120
 """Only a test that fails waits so long."""
-
-METHODS = {
-    f"/{service.full_name}/{method.name}": method
-    for module in (kv_scan_pb2, kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2)
-    for service in module.DESCRIPTOR.services_by_name.values()
-    for method in service.methods
-}
 
 READ_BY: dict[str, Callable[[TieringClient], Iterator[object]]] = {
     "WatchTieringStatuses": lambda client: client.watch_tiering_statuses(),

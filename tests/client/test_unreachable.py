@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from refusals import refused
 
 from cases import cases
 from engine_support import ServerProcess, ServerThread
+from examples.ports import free_ports
 from fluss_tiering.client import AsyncTieringClient, TieringClient
 from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -35,9 +35,7 @@ def silent() -> Iterator[str]:
 @pytest.fixture
 def nobody() -> str:
     """An address on which nothing listens."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"
 
 
 CALLS: list[Callable[[TieringClient], object]] = [

@@ -22,8 +22,7 @@ SECRET = "flt_planted_in-a-password"
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedServer]:
-    server = GuardedServer(tmp_path_factory.mktemp("guarded"))
-    with server.running:
+    with GuardedServer(tmp_path_factory.mktemp("guarded")) as server:
         yield server
 
 
@@ -123,7 +122,7 @@ def test_a_uri_and_a_file_do_as_well(monkeypatch, guarded, tmp_path):
     file = tmp_path / "token"
     file.write_text(f"{guarded.tokens['reader']}\n")
     extra = f"tls=True&tls_ca={guarded.authority.cert}&timeout=10"
-    address = guarded.running.target
+    address = guarded.target
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", f"fluss://{address}?{extra}&token_file={file}")
     assert FlussHook("other").list_tiering_statuses() == []
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", f"fluss://:{guarded.tokens['reader']}@{address}?{extra}")
@@ -137,7 +136,7 @@ def test_a_connection_is_not_mixed_with_the_environment(monkeypatch, guarded):
         FlussHook("other").list_tiering_statuses()
     # A connection without credentials uses those of the environment.
     monkeypatch.setenv("FLUSS_TIERING_TLS_CA", str(guarded.authority.cert))
-    monkeypatch.setenv("AIRFLOW_CONN_OTHER", f"fluss://{guarded.running.target}")
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", f"fluss://{guarded.target}")
     assert FlussHook("other").list_tiering_statuses() == []
 
 

@@ -58,8 +58,7 @@ def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded
     # Operators on this machine must not find the token of the test by accident.
     for name in [name for name in os.environ if name.startswith("FLUSS_TIERING_T")]:
         monkeypatch.delenv(name)
-    server = GuardedServer(tmp_path / "guarded")
-    with server.running, server.client("admin") as admin:
+    with GuardedServer(tmp_path / "guarded") as server, server.client("admin") as admin:
         admin.create_table(TablePath.parse(TABLE), descriptor())
         monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", server.connection(server.tokens["tierer"]))
         yield server
