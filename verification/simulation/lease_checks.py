@@ -115,7 +115,7 @@ class LeaseChecks:
                 self._violated(f"L3, L9, L22: lease {lease_id} no longer pins {lost}, until {lease.expiration}")
 
     def check_expired(self, managers: Managers, began_ms: int) -> None:
-        """Check that no lease is left that had expired when the clean-up began. It takes several turns."""
+        """Check that no lease is left that had expired when the clean-up began."""
         for lease in managers.leases.leases():
             if lease.expiration_time < began_ms:
                 self._violated(f"L9: lease {lease.lease_id} expired at {lease.expiration_time} and is still held")

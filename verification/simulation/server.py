@@ -17,9 +17,8 @@ from fluss_tiering.server.backends.embedded.jobs import collect_kv_snapshots
 from fluss_tiering.server.components import ServerComponents
 from fluss_tiering.server.core.definitions import SETTLE_INTERVAL_MS
 from fluss_tiering.server.core.lake.catalog import LakeCatalogProperties
-from fluss_tiering.server.core.leases import turns
+from fluss_tiering.server.core.leases.manager import KvSnapshotLeaseManager
 from fluss_tiering.server.core.managers import Managers
-from fluss_tiering.server.core.threads import ServerThreads
 from fluss_tiering.server.core.tiering.policy import TieringPolicy
 from fluss_tiering.server.core.tiering.states import FailureBackoff
 from fluss_tiering.server.edge.callers.identity import ANYBODY, Caller, set_caller
@@ -80,8 +79,6 @@ class SimThreads:
     async def control(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._server.pause()
         return function(*args, **kwargs)
-
-    in_turns = ServerThreads.in_turns
 
     async def storage(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._server.pause()
@@ -144,7 +141,7 @@ class SimServer:
         self.process = process
         self.observer.started(managers)
         leases, tiering = managers.leases, managers.tiering
-        self._repeat("drop expired leases", LEASE_CHECK_MS, lambda: _run(turns.drop_expired(threads.control, leases)))
+        self._repeat("drop expired leases", LEASE_CHECK_MS, lambda: _drop_expired(leases))
         self._repeat("fail silent rounds", HEARTBEAT_CHECK_MS, tiering.end_overdue_rounds)
         self._repeat("count backlogs", 3_000, self._count_backlogs)
         self._repeat("move due tables", 5_000, tiering.move_due_tables)
@@ -249,6 +246,11 @@ class SimServer:
             if table.has_primary_key:
                 self._storage.take_kv_snapshots(table.path)
         _run(collect_kv_snapshots(self._threads, self._storage, self.managers))  # type: ignore[arg-type]
+
+
+def _drop_expired(leases: KvSnapshotLeaseManager) -> None:
+    leases.drop_expired()
+    leases.prune_attempts()
 
 
 def _run(steps: Any) -> Any:

@@ -16,6 +16,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket, TablePath
 from fluss_tiering.model.tiering import KvSnapshotLease, TieringRound, TieringState, TieringStatus
 from fluss_tiering.server.core.store.records import CommittedLakeSnapshot, LeaseAttempt, RoundsPage
+from fluss_tiering.server.core.store.rows import StoredLeases
 from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.core.store.transaction import SqlTransaction
 
@@ -43,11 +44,8 @@ class MemoryStore:
         for write in transaction.writes:
             write()
 
-    def leases(self) -> Sequence[KvSnapshotLease]:
-        return list(self._leases.values())
-
-    def damaged_leases(self) -> Mapping[str, str]:
-        return {}
+    def leases(self) -> StoredLeases:
+        return StoredLeases(list(self._leases.values()), {})
 
     def attempts(self) -> Sequence[LeaseAttempt]:
         return list(self._attempts.values())
@@ -66,9 +64,6 @@ class MemoryStore:
 
     def round(self, table_id: int, tiering_epoch: int) -> TieringRound | None:
         return self._rounds.get(table_id, {}).get(tiering_epoch)
-
-    def attempt(self, lease_id: str) -> LeaseAttempt | None:
-        return self._attempts.get(lease_id)
 
     def rounds_page(
         self, *, path: TablePath | None, lease_id: str | None, limit: int, after: int | None, max_tables: int
