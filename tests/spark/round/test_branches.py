@@ -16,6 +16,7 @@ from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.maintenance.rewrites import rewrite
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
+from fluss_tiering.model.table_options import LAKE_PARTITION_BY
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
@@ -188,8 +189,9 @@ def test_a_branch_that_was_moved_back_publishes_nothing(tiering: Tiering) -> Non
     assert {name for (name,) in refs} == {"main", "audit"}
 
 
-def test_maintenance_works_on_the_branch(tiering: Tiering) -> None:
-    table = branched(tiering)
+@pytest.mark.parametrize("options", [{}, {LAKE_PARTITION_BY.key: "bucket(2, id)"}], ids=["by us", "by Spark"])
+def test_maintenance_works_on_the_branch(tiering: Tiering, options: dict[str, str]) -> None:
+    table = branched(tiering, properties=options)
     for number in range(6):
         tiered(tiering, table, named([number, 100], f"round {number}"))
     first = publish(tiering, table, tag="quarter").snapshot_id
@@ -199,7 +201,8 @@ def test_maintenance_works_on_the_branch(tiering: Tiering) -> None:
 
     done = compact_table(tiering.spark, table, min_input_files=2)
 
-    assert (done.error, done.added_files) == (None, 1)
+    assert (done.error, done.added_files) == (None, 2 if options else 1)
+    assert lake_of(tiering, table).currentSnapshot().summary().get("total-delete-files") == "0"
     assert len(rows_of(tiering, table)) == 7
     # What is compacted is not what the round has committed, and has the same rows.
     assert publish(tiering, table).snapshot_id not in {first, newest}

@@ -2,6 +2,7 @@ package fluss.tiering.iceberg;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -13,6 +14,7 @@ import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileScanTask;
 import org.apache.iceberg.PositionDeletesScanTask;
 import org.apache.iceberg.RewriteFiles;
+import org.apache.iceberg.SnapshotRef;
 import org.apache.iceberg.actions.BinPackRewriteFilePlanner;
 import org.apache.iceberg.actions.BinPackRewritePositionDeletePlanner;
 import org.apache.iceberg.actions.RewriteFileGroup;
@@ -23,6 +25,7 @@ import org.apache.iceberg.relocated.com.google.common.collect.Iterables;
 import org.apache.iceberg.relocated.com.google.common.collect.Lists;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.node.ArrayNode;
+import org.apache.iceberg.spark.actions.RewriteDataFilesSparkAction;
 import org.apache.iceberg.spark.actions.SparkActions;
 import org.apache.spark.sql.SparkSession;
 
@@ -131,15 +134,34 @@ final class Rewrites {
 
     /** Rewrite data files by Spark in one commit, and return the numbers of files, bytes, new and delete files. */
     static Object dataFiles(SparkSession session, LakeTable table, JsonNode question) {
-        var action = SparkActions.get(session)
-                .rewriteDataFiles(table)
-                .options(Json.textsByKey(question.get("options")));
+        var action = SparkActions.get(session).rewriteDataFiles(table);
+        onBranch(action, table);
+        action.options(Json.textsByKey(question.get("options")));
         if (!question.get("partitions").isNull()) {
-            action = action.filter(Partitions.exactly(table, question.get("partitions")));
+            action.filter(Partitions.exactly(table, question.get("partitions")));
         }
         var result = action.execute();
         ArrayNode counts = Json.array().add(result.rewrittenDataFilesCount()).add(result.rewrittenBytesCount());
         return Json.answer(counts.add(result.addedDataFilesCount()).add(result.removedDeleteFilesCount()));
+    }
+
+    /** Name the branch of the table: later versions of Iceberg rewrite main without, and expect that it is there. */
+    private static void onBranch(RewriteDataFilesSparkAction action, LakeTable table) {
+        if (table.branch().equals(SnapshotRef.MAIN_BRANCH)) {
+            return;
+        }
+        try {
+            Method toBranch = RewriteDataFilesSparkAction.class.getMethod("toBranch", String.class);
+            if (table.snapshot(table.branch()) == null) {
+                long newest = table.currentSnapshot().snapshotId();
+                table.manageSnapshots().createBranch(table.branch(), newest).commit();
+            }
+            toBranch.invoke(action, table.branch());
+        } catch (NoSuchMethodException error) {
+            // Earlier ones take the current snapshot and the rewrite that the table gives them.
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(error);
+        }
     }
 
     /** Merge the manifests of a table, and return how many there are fewer. */
