@@ -161,14 +161,14 @@ def test_an_interrupt_tells_what_was_written(command, client, table, tmp_path, m
     command("tables", "create", table, "-c", "id BIGINT")
     for name in ("first.csv", "second.csv"):
         (tmp_path / name).write_text("id\n1\n2\n3\n")
-    advance, answers = put_module.Progress.advance, iter(range(after))
+    update, answers = put_module.Progress.update, iter(range(after))
 
-    def interrupted(progress, *arguments):
-        advance(progress, *arguments)
+    def interrupted(progress, *arguments, **changed):
+        update(progress, *arguments, **changed)
         if next(answers, None) is None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(put_module.Progress, "advance", interrupted)
+    monkeypatch.setattr(put_module.Progress, "update", interrupted)
     if after == 2:
         assert command("put", table, tmp_path / "first.csv", tmp_path / "second.csv").code == 0
         return

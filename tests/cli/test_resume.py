@@ -62,7 +62,10 @@ def test_options_are_set_and_reset(command, client):  # S20
         (("--set", "table.datalake.freshness=soon"), ("'soon'",)),
         (("--set", "table.log.arrow.compression.type=NONE"), ("cannot be altered", "rows are stored")),
         (("--set", "iceberg.format-version=2"), ("cannot be altered", "in the lake")),
-        (("--set", "team=b", "--add-column", "note STRING"), ("options and columns to change", "--add-column")),
+        (
+            ("--set", "team=b", "--add-column", "note STRING"),
+            ("options and columns are changed by a command each", "--add-column"),
+        ),
         (("--add-column", "note"), ("--add-column 'note'", "NAME TYPE")),
         (("--change-type", "name TEXT"), ("--change-type 'name TEXT'", "is not a type")),
         (("--rename-column", "name"), ("--rename-column 'name'", "OLD=NEW")),

@@ -66,10 +66,11 @@ def alter_table(
         *map(AddColumn, given_columns("--add-column", add_column)),
     ]
     if bool(set_option or reset_option) == bool(changes):
+        wrong = "options and columns are changed by a command each" if changes else "there is nothing to change"
         raise FlussTieringError(
             ErrorCode.INVALID_REQUEST,
-            f"{'options and columns' if changes else 'nothing'} to change: expected --set KEY=VALUE or --reset KEY, or "
-            f"changes of columns, for example `fluss-tiering tables alter {table} --add-column 'note STRING'`",
+            f"{wrong}: expected either --set KEY=VALUE and --reset KEY, or changes of columns, for example "
+            f"`fluss-tiering tables alter {table} --add-column 'note STRING'`",
         )
     with TieringClient(server) as client:
         if changes:

@@ -64,14 +64,14 @@ def put(
         for file in files:
             check_file(file)
         written = 0
-        columns_shown = TextColumn("{task.description}: {task.completed:,} rows"), TimeElapsedColumn()
+        columns_shown = TextColumn("{task.description}: {task.fields[rows]}"), TimeElapsedColumn()
         with Progress(*columns_shown, console=output.error_console) as progress:
             for file in files:
-                task, of_file = progress.add_task(file.name, total=None), 0
+                task, of_file = progress.add_task(file.name, total=None, rows=counted(0, "row")), 0
                 try:
                     for acknowledged in client.write_rows(table, kind, file_batches(file, columns, null_values)):
                         of_file += acknowledged
-                        progress.advance(task, acknowledged)
+                        progress.update(task, rows=counted(of_file, "row"))
                 except FlussTieringError as error:
                     so_far = _what_was_written(info.descriptor, kind, written, file.name, of_file)
                     raise _with_place(error, file.name, so_far) from error

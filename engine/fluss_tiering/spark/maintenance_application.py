@@ -20,7 +20,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.plural import counted
-from fluss_tiering.spark.audit.report import TableAudit
+from fluss_tiering.spark.audit.report import TableAudit, equal_text
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
@@ -197,11 +197,8 @@ def _verify(options: VerifyOptions, client: TieringClient, spark: SparkSession, 
             each.lake_rows,
         )
     error = _difference(table, audit)
-    if audit.both_empty:
-        logger.info("%s: equal: neither the table nor its lake table has had a row yet", table.path)
-    elif error is None:
-        rows = sum(each.lake.rows for each in audit.buckets)
-        logger.info("%s: equal: %s at lake snapshot %s", table.path, counted(rows, "row"), audit.lake_snapshot_id)
+    if error is None:
+        logger.info("%s: %s", table.path, equal_text(table, audit))
     return error
 
 

@@ -291,9 +291,11 @@ def test_the_command_publishes_and_tells_what_is_wrong(
     assert run("publish", str(table.path), "--tag", "week-48", *server) == 0
 
     said = capsys.readouterr().out
-    assert f"1 round with 2 added rows published: main is at snapshot {newest}, tagged week-48" in said.replace(
+    assert f"1 round with 2 written rows published: main is at snapshot {newest}, tagged week-48" in said.replace(
         "\n", " "
     )
+    assert run("verify", str(table.path), *server) == 0
+    assert f"equal: 2 rows at lake snapshot {newest} of the branch audit." in capsys.readouterr().out.replace("\n", " ")
     assert run("publish", *map(str, (plain.path, new.path)), "--json", *server) == 1
     errors = [each["error"] for each in json.loads(capsys.readouterr().out)]
     assert "set the table option table.datalake.commit-branch" in errors[0]

@@ -14,7 +14,6 @@ from fluss_tiering.client import DEFAULT_TARGET, TieringClient
 from fluss_tiering.model.lake import nothing_tiered
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import KV_TTL
-from fluss_tiering.plural import counted
 from fluss_tiering.spark.maintenance_options import VerifyOptions
 
 if TYPE_CHECKING:
@@ -63,15 +62,13 @@ def verify(
 
 
 def _print(info: TableInfo, audit: TableAudit) -> None:
-    if audit.both_empty:
-        output.print_sentence(f"{audit.path}: equal: neither the table nor its lake table has had a row yet.")
-        return
     if audit.was_never_tiered:
         output.print_errors([(str(audit.path), nothing_tiered(info).message)])
         return
     if audit.equal:
-        rows = counted(sum(each.lake.rows for each in audit.buckets), "row")
-        output.print_sentence(f"{audit.path}: equal: {rows} at lake snapshot {audit.lake_snapshot_id}.")
+        from fluss_tiering.spark.audit.report import equal_text  # noqa: PLC0415 - after the audit
+
+        output.print_sentence(f"{audit.path}: {equal_text(info, audit)}.")
     else:
         differing = ", ".join(str(each.bucket) for each in audit.buckets if not each.equal)
         output.print_errors(

@@ -1,4 +1,4 @@
-"""The findings of an audit."""
+"""The findings of an audit, and what is said of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fluss_tiering.model.table import TablePath
+from fluss_tiering.model.table import TableInfo, TablePath
+from fluss_tiering.model.table_options import (
+    LAKE_COMMIT_BRANCH,
+    LAKE_RECORD_EXPIRE_TIME,
+    commit_branch_of,
+    value_of_own,
+)
+from fluss_tiering.plural import counted
 
 
 class Difference(StrEnum):
@@ -98,3 +105,16 @@ class TableAudit:
     def equal(self) -> bool:
         """Whether every bucket is equal."""
         return all(bucket.equal for bucket in self.buckets)
+
+
+def equal_text(table: TableInfo, audit: TableAudit) -> str:
+    """Return what an audit has compared and found equal."""
+    if audit.both_empty:
+        return "equal: neither the table nor its lake table has had a row yet"
+    rows = counted(sum(each.lake.rows for each in audit.buckets), "row")
+    properties = table.descriptor.properties
+    branch = commit_branch_of(properties)
+    where = "" if branch == LAKE_COMMIT_BRANCH.default else f" of the branch {branch}"
+    after = value_of_own(properties, LAKE_RECORD_EXPIRE_TIME)
+    without = "" if after is None else f", without records that are older than {after}"
+    return f"equal: {rows} at lake snapshot {audit.lake_snapshot_id}{where}{without}"

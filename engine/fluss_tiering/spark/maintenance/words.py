@@ -115,7 +115,7 @@ def expired_text(done: Expiry) -> str:
 
 def published_text(done: Publication) -> str:
     """Return what was published."""
-    what = f"{counted(done.rounds, 'round')} with {counted(done.rows, 'added row')}"
+    what = f"{counted(done.rounds, 'round')} with {counted(done.rows, 'written row')}"
     text = f"{what} published" if done.rounds else "nothing new to publish"
     tagged = f", tagged {done.tag}" if done.tag else ""
     rest = "" if done.known else "; Fluss's own readers see it after the next round"
