@@ -25,10 +25,10 @@ Each command and each group of commands has `--help`, or `-h` for short, which t
 says what you write behind an option. A word in capitals stands for a value of your own. An option with the value *none*
 stands alone. A `DURATION` is a whole number with a unit: `30s`, `10min`, `6h`, `3d`. The unit may be written out:
 `3 minutes`. A `SIZE` is a whole number of bytes, or one with a unit: `kb`, `mb`, `gb` or `tb`. A *repeatable* option
-can be given more than once, each time with one value. Of any other option that is given again, the last value counts.
+can be given more than once, each time with one value. If another option is repeated, its last value counts.
 
-An argument in brackets, such as `[DATABASE.TABLE]`, may be left out. Of an argument with dots behind it, such as
-`FILE...`, there may be several.
+An argument in brackets, such as `[DATABASE.TABLE]`, may be left out. An argument that ends with dots, such as
+`FILE...`, may be given several times.
 
 The exit code is 0 if the command did what it was asked for, 1 if something was refused or failed, and 2 if the command
 line or its input is wrong or the server cannot be reached.

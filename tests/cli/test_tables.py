@@ -190,7 +190,7 @@ def test_each_mistake_of_tier_has_its_own_message(command, arguments, words):  #
 )
 def test_unknown_options_are_refused_with_what_was_meant(command, client, table, option, meant):  # D25
     place = "the documentation lists on its page Configuration under Tables"
-    hint = (f"did you mean {meant}?" if meant else "is no option of tables: expected one of those", place)
+    hint = (f"did you mean {meant}?" if meant else "is not a table option: expected one of those", place)
     assert command("tables", "create", table, "-c", "id BIGINT", "-p", option).refuses(2, *hint)
     assert TablePath.parse(table) not in {each.path for each in client.list_tables()}
     command("tables", "create", table, "-c", "id BIGINT")

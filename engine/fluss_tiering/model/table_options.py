@@ -295,7 +295,7 @@ def check_option_key(key: str) -> None:
     if key in _DEFINITION:
         raise FlussTieringError(
             ErrorCode.INVALID_TABLE,
-            f"{key!r} is no option of tables: expected it in the definition when the table is created, as "
+            f"{key!r} is not a table option: expected it in the definition when the table is created, as "
             f"{_DEFINITION[key]}; a table that exists keeps what it has",
         )
     if not key.strip():
@@ -307,7 +307,7 @@ def check_option_key(key: str) -> None:
         hint = f" (did you mean {nearest}?)" if nearest else ""
         raise FlussTieringError(
             ErrorCode.INVALID_TABLE,
-            f"{key!r} is no option of tables{hint}: expected one of those that the documentation lists on its page "
+            f"{key!r} is not a table option{hint}: expected one of those that the documentation lists on its page "
             f"Configuration under Tables, or a name of your own that does not begin with {OWN_PREFIX}",
         )
 
