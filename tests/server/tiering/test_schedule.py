@@ -1,10 +1,12 @@
-"""Tables that are due, times that a server stored whose clock was ahead, and rounds in pages."""
+"""Tables in the order of a time, times that a server stored whose clock was ahead, and rounds in pages."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from manager_support import Managers
 
 from engine_support import HOUR, MINUTE, VirtualClock
@@ -12,6 +14,31 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.server.core.tiering.states import without_future
+from fluss_tiering.server.core.tiering.tables import Schedule
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.none() | st.integers(0, 50)), max_size=200), st.integers(0, 50))
+def test_it_orders_as_sorting_does(changes: list[tuple[int, int | None]], until: int) -> None:
+    schedule, times = Schedule(), dict[int, int]()
+    for table_id, time in changes:
+        schedule.put(table_id, time)
+        if time is None:
+            times.pop(table_id, None)
+        else:
+            times[table_id] = time
+    ordered = sorted(times, key=lambda table_id: (times[table_id], table_id))
+    assert len(schedule) == len(times)
+    assert schedule.first() == (ordered[0] if ordered else None)
+    assert schedule.until(until) == [table_id for table_id in ordered if times[table_id] <= until]
+    assert schedule.until(until) == [table_id for table_id in ordered if times[table_id] <= until], "nothing was lost"
+
+
+def test_it_stays_small_while_times_change() -> None:
+    schedule = Schedule()
+    for time in range(10_000):
+        schedule.put(time % 7, time)
+    assert len(schedule._heap) < 100
+    assert schedule.first() == (10_000 - 7) % 7
 
 
 def test_a_failed_write_loses_no_due_table(managers: Managers, clock: VirtualClock) -> None:  # S24

@@ -46,13 +46,22 @@ class TieringChanges:
         Args:
             among: The tables of which one may be returned; None for all.
         """
+        if among is not None:
+            return self._first_pending_of(among)
+        candidates = [table for table in self.changed.values() if table.status.state is TieringState.PENDING]
+        first = self._tables.pending.first()
+        if first is not None and first not in self.changed:
+            waiting = self._tables.get(first)
+            candidates += [waiting] if waiting is not None else []
+        return min(candidates, key=_waiting_for_longest, default=None)
+
+    def _first_pending_of(self, among: Container[TablePath]) -> TieredTable | None:
+        """Return the first of some tables. This looks at each Pending table."""
         waiting = (self.table(table_id) for table_id in {*self._tables.pending, *self.changed})
         pending = [
             table
             for table in waiting
-            if table is not None
-            and table.status.state is TieringState.PENDING
-            and (among is None or table.status.path in among)
+            if table is not None and table.status.state is TieringState.PENDING and table.status.path in among
         ]
         return min(pending, key=_waiting_for_longest, default=None)
 

@@ -88,8 +88,7 @@ def _being_tiered(table: TieredTable, running: TieringRound) -> FlussTieringErro
 
 def move_due(tables: TieredTables, changes: TieringChanges, now: int) -> None:
     """Move Scheduled and Failed tables whose time has come to Pending."""
-    due = [table_id for table_id, time in tables.due.items() if time <= now]
-    for table_id in due:
+    for table_id in tables.due.until(now):
         table = changes.table(table_id)
         if table is not None and is_due(table, now):
             changes.put(pend(table, now))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -11,6 +12,64 @@ from fluss_tiering.model.tiering import TieringState, TieringStatus
 from fluss_tiering.server.core.lake.backlogs import Backlogs
 from fluss_tiering.server.core.tiering.states import TieredTable
 from fluss_tiering.server.core.tiering.totals import RoundTotals
+
+_SLACK: Final = 64
+"""The heap is built anew once it has this many entries more than twice the number of tables."""
+
+
+class Schedule:
+    """Table ids ordered by time, and by id where times are equal.
+
+    A change takes O(log tables); to find that nothing is due takes O(1).
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[int, int] = {}
+        # The heap holds outdated entries too: those that differ from `_times`. They are removed when they come to the
+        # top, or all at once.
+        self._heap: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._times)
+
+    def put(self, table_id: int, time: int | None) -> None:
+        """Set a table's time; None removes the table."""
+        if time is None:
+            self._times.pop(table_id, None)
+        elif self._times.get(table_id) != time:
+            self._times[table_id] = time
+            heapq.heappush(self._heap, (time, table_id))
+        if len(self._heap) > 2 * len(self._times) + _SLACK:
+            self._heap = [(each, id_) for id_, each in self._times.items()]
+            heapq.heapify(self._heap)
+
+    def first(self) -> int | None:
+        """Return the table whose time comes first; None if there is no table."""
+        self._drop_outdated()
+        return self._heap[0][1] if self._heap else None
+
+    def until(self, time: int) -> list[int]:
+        """Return the tables whose time is not after this one, in order."""
+        self._drop_outdated()
+        found, looking = set(), [0]
+        while looking:
+            at = looking.pop()
+            if at < len(self._heap) and self._heap[at][0] <= time:
+                if self._is_current(self._heap[at]):
+                    found.add(self._heap[at])
+                looking += (2 * at + 1, 2 * at + 2)
+        return [table_id for _, table_id in sorted(found)]
+
+    def _drop_outdated(self) -> None:
+        while self._heap and not self._is_current(self._heap[0]):
+            heapq.heappop(self._heap)
+
+    def _is_current(self, entry: tuple[int, int]) -> bool:
+        return self._times.get(entry[1]) == entry[0]
+
 
 _MAX_INT64: Final = 2**63 - 1
 
@@ -22,8 +81,8 @@ class TieredTables:
         totals: What maintenance has done for each table.
 
     Attributes:
-        pending: The ids of the Pending tables.
-        due: When tables become Pending by themselves, by table id.
+        pending: The Pending tables by the time at which they became Pending: first in, first out.
+        due: The tables that become Pending by themselves, by the time at which they do.
         withdrawn: The statuses of tables whose tiering was switched off, by table id. Their epochs continue when it is
             switched on again.
     """
@@ -38,8 +97,8 @@ class TieredTables:
         self._running: dict[int, None] = {}
         self._by_path: list[int] | None = None
         self._listed: Sequence[TieringStatus] | None = None
-        self.pending: set[int] = set()
-        self.due: dict[int, int] = {}
+        self.pending = Schedule()
+        self.due = Schedule()
         self.withdrawn: dict[int, TieringStatus] = {}
 
     def __len__(self) -> int:
@@ -118,14 +177,8 @@ class TieredTables:
         ):
             return  # only the time of the last heartbeat changed
         self._hide(table_id)
-        if status.state is TieringState.PENDING:
-            self.pending.add(table_id)
-        else:
-            self.pending.discard(table_id)
-        if table.due_time is None:
-            self.due.pop(table_id, None)
-        else:
-            self.due[table_id] = table.due_time
+        self.pending.put(table_id, status.state_since if status.state is TieringState.PENDING else None)
+        self.due.put(table_id, table.due_time)
         if table.round is None:
             self._running.pop(table_id, None)
         else:
@@ -147,8 +200,8 @@ class TieredTables:
             del self._ids[table.status.path]
         self._by_path = None
         self._running.pop(table_id, None)
-        self.pending.discard(table_id)
-        self.due.pop(table_id, None)
+        self.pending.put(table_id, None)
+        self.due.put(table_id, None)
 
     def _hide(self, table_id: int) -> None:
         self._shown.pop(table_id, None)
