@@ -17,7 +17,15 @@ from torture.run import run_plan
 from torture.world import World
 
 _ROOT = Path(__file__).resolve().parents[2]
-_CASES = (("long texts", 1), ("late", 1), ("late", 4), ("cut texts", 1), ("siblings", 1), ("altered columns", 4))
+_CASES = (
+    ("long texts", 1),
+    ("late", 1),
+    ("late", 4),
+    ("cut texts", 1),
+    ("siblings", 1),
+    ("published", 1),
+    ("altered columns", 4),
+)
 _SEEDS = (5, 203)
 
 

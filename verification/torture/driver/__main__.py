@@ -27,6 +27,7 @@ from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.maintenance.maintain import maintain_table
 from fluss_tiering.spark.maintenance.plan import Step
+from fluss_tiering.spark.maintenance.publish import publish_table
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import Progress
@@ -139,6 +140,10 @@ class Driver:
             )
             return {"error": expiry.error}
         return {"error": clean_table(self._spark, info, grace=timedelta(days=3), delete=True).error}
+
+    def publish(self, *, server: str, table: str) -> Any:
+        """Move main of a lake table forward to what rounds have committed to its branch."""
+        return {"error": publish_table(self._client(server), self._spark, self._table(server, table)).error}
 
     def fate_of_jvm(self) -> str:
         """Return how the JVM has ended; nothing if it runs."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
+from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH
 from torture.driver.row_groups import ROW_GROUP_ROWS
 from torture.makers.disturbances import alter_columns
 from torture.makers.tables import make_table, nested_row
@@ -180,6 +182,21 @@ def _altered_columns(chance: random.Random, seed: int, storage: str) -> Plan:
     return Plan(seed, storage, tables, steps)
 
 
+def _published(chance: random.Random, seed: int, storage: str) -> Plan:
+    """Rounds commit to a branch, which is maintained, and main moves forward now and then."""
+    branch = {(LAKE_COMMIT_BRANCH.key if storage == "embedded" else f"fluss.{LAKE_COMMIT_BRANCH.key}"): "audit"}
+    made = (make_table(chance, f"t{number}", storage=storage) for number in range(3))
+    tables = [replace(table, properties={**table.properties, **branch}) for table in made]
+    steps: list[Step] = []
+    for number in range(5):
+        steps += [_write(table, chance, 20, keys=(0, 60)) for table in tables]
+        steps.append(_tier(chance, *tables, hold=number < 4 and chance.random() < 0.5))
+        if chance.random() < 0.6:
+            what = chance.choice(("compact", "compact", "expire"))
+            steps.append({"do": "maintain", "table": chance.choice(tables).name, "what": what})
+    return Plan(seed, storage, tables, steps)
+
+
 def _siblings(chance: random.Random, seed: int, storage: str) -> Plan:
     """The acquire task of a lease runs again while a round of it goes on, as if a sibling had been cleared."""
     table = PlannedTable("sibling", [_KEY, ["n", "INT"]], properties=_OPTIONS)
@@ -209,6 +226,7 @@ CASES: Final[Mapping[str, Callable[[random.Random, int, str], Plan]]] = {
     "many buckets": _many_buckets,
     "many keyed buckets": _many_keyed_buckets,
     "nested": _nested,
+    "published": _published,
     "siblings": _siblings,
 }
 """The kinds, by their names."""
@@ -225,6 +243,7 @@ ORDER: Final = (
     "late",
     "huge texts",
     "siblings",
+    "published",
     "altered columns",
 )
 """The kinds in the order in which seeds come to them, the cheap ones twice."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from fluss_tiering.model.table_options import LAKE_COMMIT_BRANCH, commit_branch_of
 from torture.faults.rounds import calls_met, meet, wait
 from torture.judging.checks import WrongError
 from torture.plan import Step
@@ -85,16 +86,32 @@ def tier_tables(run: Running, names: list[str], step: Step, fault: Step | None) 
             run.tally.counts["rounds that stopped at a limit"] += 1
             incomplete.append(name)
             continue
-        run.models[name].tiered()
+        if _publishes(run, name, step):
+            run.models[name].tiered()
         _look_at_memory(run, result["peak_bytes"])
     for name in names:
-        if name not in incomplete:
+        # Main of a lake table has no snapshot before its first publication.
+        if name not in incomplete and not (step.get("hold") and name not in run.lake_exists):
             check(run, name, seed=step.get("seed", 0), light=bool(step.get("light")))
     if incomplete:
         # The last one of them has no limit.
         again = {**step, "left": step.get("left", _LIMITED_ROUNDS) - 1}
         again.pop("beside", None)
         tier_tables(run, incomplete, again if again["left"] else {**again, "options": {}}, None)
+
+
+def _publishes(run: Running, name: str, step: Step) -> bool:
+    """Publish what a round has committed to a branch, and return whether readers see it: always without a branch."""
+    if commit_branch_of(run.planned(name).properties) == LAKE_COMMIT_BRANCH.default:
+        return True
+    if step.get("hold"):
+        return False
+    answer = run.world.call("publish", table=run.path(name))
+    # Before its first row, a table has nothing to publish.
+    if answer["error"] and (name in run.lake_exists or run.models[name].pending):
+        raise WrongError(f"a publication fails: {class_of(answer['error'])}", f"{name}: {answer['error']}")
+    run.tally.counts["publications"] += 1
+    return True
 
 
 def _look_at_memory(run: Running, peak_bytes: int) -> None:
