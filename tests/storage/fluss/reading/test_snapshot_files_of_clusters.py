@@ -37,7 +37,7 @@ def with_layout(table: TableInfo, version: str) -> TableInfo:
 
 
 def later_changes(fluss: FlussClient, table: TableInfo) -> None:
-    upsert(fluss, TableInfo(table), rows(COUNT, COUNT + 5), deleted=[0])
+    upsert(fluss, table, rows(COUNT, COUNT + 5), deleted=[0])
 
 
 @pytest.fixture
