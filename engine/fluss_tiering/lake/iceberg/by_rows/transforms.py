@@ -114,26 +114,31 @@ def rows_by_partition(
         yield (), columns
         return
     encoded = [pc.dictionary_encode(each.values(columns[each.index]), null_encoding="encode") for each in transforms]
-    numbers = np.zeros(len(columns[0]), np.int64)
-    levels: list[tuple[list[int], list[Any]]] = []
-    for each in encoded:
+    first, *others = encoded
+    numbers = first.indices.to_numpy()
+    levels: list[tuple[Sequence[int], list[Any]]] = [(range(len(first.dictionary)), first.dictionary.to_pylist())]
+    for each in others:
         known = each.dictionary.to_pylist()
-        combined = numbers * len(known) + each.indices.to_numpy()
+        combined = numbers.astype(np.int64) * len(known) + each.indices.to_numpy()
         # Numbered once more, since few of the combinations occur, and the product of all could be too large.
         present = pc.dictionary_encode(column_of(pa.int64(), combined))
-        numbers = present.indices.to_numpy().astype(np.int64)
+        numbers = present.indices.to_numpy()
         levels.append((present.dictionary.to_pylist(), known))
     partitions = [_partition(number, levels, transforms) for number in range(len(levels[-1][0]))]
     if len(partitions) == 1:
         yield partitions[0], columns
         return
-    # Numpy sorts numbers of 16 bits many times as fast.
-    order = np.argsort(numbers.astype(np.uint16) if len(partitions) <= _SHORT else numbers, kind="stable")
     is_in_order = bool((numbers[1:] >= numbers[:-1]).all())
+    # Numpy sorts numbers of 16 bits many times as fast.
+    short = numbers.astype(np.uint16) if len(partitions) <= _SHORT else numbers
+    order = numbers if is_in_order else np.argsort(short, kind="stable")
     start = 0
     for partition, count in zip(partitions, np.bincount(numbers).tolist(), strict=True):
-        rows = column_of(pa.int64(), order[start : start + count])
-        yield partition, [column.slice(start, count) if is_in_order else column.take(rows) for column in columns]
+        if is_in_order:
+            yield partition, [column.slice(start, count) for column in columns]
+        else:
+            rows = column_of(pa.int64(), order[start : start + count])
+            yield partition, [column.take(rows) for column in columns]
         start += count
 
 
