@@ -18,7 +18,7 @@ from fluss_tiering.lake.iceberg.metrics import bounds, collector, modes
 from fluss_tiering.lake.names import quoted
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.model.table_options import record_expiry
-from fluss_tiering.spark.maintenance import maintain
+from fluss_tiering.spark.maintenance import plan as maintenance_plan
 from fluss_tiering.spark.round import pieces, plan
 from fluss_tiering.storage import rocksdb_files
 
@@ -153,7 +153,7 @@ def _young_records() -> None:
         expiry = record_expiry(table.descriptor.properties)
         return None if expiry is None else f"{quoted(expiry[0])} IS NOT NULL"
 
-    _replace(maintain, "expired_records", all_of_them)
+    _replace(maintenance_plan, "expired_records", all_of_them)
 
 
 def _each_acquire_begins() -> None:
