@@ -199,7 +199,7 @@ BLOOM = "iceberg.write.parquet.bloom-filter-"
         ),
         (
             {"properties": {"fluss.table.datalake.delete-file": "position"}},
-            "'fluss.table.datalake.delete-file' is no option",
+            "'fluss.table.datalake.delete-file' is not a table option",
         ),
         ({"properties": {f"{BLOOM}enabled.column.i": "yes"}}, "enabled.column.i is 'yes': expected true or false"),
         (
