@@ -218,6 +218,7 @@ def test_a_name_that_goes_to_another_column_ends_the_call(client: TieringClient)
     assert written == [{"id": number, "name": None, "old": "xxxx"} for number in range(2)]
 
 
+@pytest.mark.slow
 def test_a_message_over_the_limit_says_so(tmp_path) -> None:
     with (
         ServerThread(tmp_path / "data", max_message_bytes=1 << 20) as running,

@@ -82,6 +82,7 @@ def test_elements_of_arrays_are_flusss() -> None:
     assert repr(rows_of(read)) == repr(rows_of(element_batch()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 7])
 def test_damaged_nested_values_are_corrupt_or_rows(step: int) -> None:
     """If any byte is changed, the result is a row of the table or an error."""

@@ -92,6 +92,7 @@ def test_the_schema_has_each_setting_with_its_type():
     assert told["secretSettings"]["properties"].keys() == SECRET | {"lake-catalog"}
 
 
+@pytest.mark.slow
 def test_the_values_of_each_variant_fit_the_schema():
     import jsonschema  # noqa: PLC0415 - it takes a second, which every process would wait for
 

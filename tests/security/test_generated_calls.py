@@ -112,6 +112,7 @@ def test_none_of_ten_thousand_calls_of_nobody_is_answered(guarded: Guarded) -> N
     assert seen == {grpc.StatusCode.UNAUTHENTICATED: CALLS}
 
 
+@pytest.mark.slow
 @cases(
     "authorization",
     ["Basic dXNlcjpwYXNz", "bearer", "Bearer", "Bearer  ", "Token abc", "flt_a_b", "Bearer a, Bearer b"],

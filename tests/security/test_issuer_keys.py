@@ -71,6 +71,7 @@ async def caller_of(issuer: Issuer, folder: Path, pause_s: float = 0.0) -> Async
         await keys.stop()
 
 
+@pytest.mark.slow
 async def test_each_algorithm_is_verified(issuer: Issuer, tmp_path: Path) -> None:
     issuer.keys = [Key(algorithm, algorithm) for algorithm in ALGORITHMS]
     async with caller_of(issuer, tmp_path) as caller:

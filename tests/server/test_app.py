@@ -176,6 +176,7 @@ def test_a_table_that_cannot_be_registered_is_not_there(tmp_path: Path, monkeypa
         assert client.list_tiering_statuses(path)[0].state is TieringState.SCHEDULED
 
 
+@pytest.mark.slow
 def test_due_tables_become_pending_by_themselves(tmp_path: Path) -> None:  # S2
     with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
         path = new_path()

@@ -130,6 +130,7 @@ def test_what_is_given_for_the_lake_catalog_is_not_shown(monkeypatch: pytest.Mon
     assert "hunter2" not in refused.value.message
 
 
+@pytest.mark.slow
 @cases("name", setting_fields())
 @cases("value", ["", "abc", "-1", "[1]", '{"a": [1]}', "1e3", "99999999999gb"])
 def test_no_setting_is_refused_in_the_words_of_the_library(name: str, value: str) -> None:

@@ -108,6 +108,7 @@ def test_a_dropped_table_takes_the_news_from_no_other(client: TieringClient, kee
         assert_stopped(ends)
 
 
+@pytest.mark.slow
 def test_a_stream_that_breaks_is_opened_again(  # D66
     server: ServerThread, client: TieringClient, keepalive: KeepAlive
 ) -> None:

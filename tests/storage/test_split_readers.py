@@ -146,6 +146,7 @@ def test_a_folder_is_read_directly_only_where_it_is_the_servers_own(tmp_path: Pa
     assert isinstance(open_split_reader(description, "localhost:1"), RemoteSplitReader)
 
 
+@pytest.mark.slow
 def test_a_server_streams_to_readers_elsewhere_what_its_files_hold(tmp_path: Path) -> None:
     with ServerThread(tmp_path / "data") as server, TieringClient(server.target) as client:
         table = client.create_table(PATH, kv_table(2))

@@ -120,6 +120,7 @@ def test_a_sample_tries_no_mutant_twice(project):
     assert mutate.untried(copy, ["killed", "alive", "new"]) == ["new"]
 
 
+@pytest.mark.slow
 def test_the_names_of_mutants_are_those_of_mutmut(project):
     root, copy, _ = project
     (root / "engine/fluss_tiering/server/core/leases/manager.py").write_text("def least(a, b):\n    return a < b\n")

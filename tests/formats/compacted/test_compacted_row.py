@@ -38,6 +38,7 @@ def test_the_schema_id_is_two_bytes() -> None:
     assert decode_values(stored, VECTOR_COLUMNS, 0x0203).equals(batch)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_rows_have_the_bytes_of_the_reference_and_come_back(data: st.DataObject) -> None:
@@ -70,6 +71,7 @@ def test_a_slice_of_values_is_a_slice_of_rows(data: st.DataObject) -> None:
     assert same(decode_values(stored, of, 1), batch.slice(start, length))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_some_columns_of_any_rows_are_those_of_all(data: st.DataObject) -> None:
@@ -200,6 +202,7 @@ def rows_or_corrupt(stored: bytes, of: tuple[Column, ...]) -> None:
     assert same(decode_values(encode_values(batch, of, 1), of, 1), batch)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(of=columns(10, nesting=2), stored=st.binary(max_size=60))
 def test_any_bytes_are_rows_or_corrupt(of: tuple[Column, ...], stored: bytes) -> None:

@@ -201,6 +201,7 @@ def test_a_cluster_that_does_not_come_ends_the_start(tmp_path: Path) -> None:
     assert "refused" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "words"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "Fluss"), (None, "silence")])
 def test_a_server_of_another_kind_ends_the_start(tmp_path: Path, answer: bytes | None, words: str) -> None:
     with OtherServer(answer) as other:

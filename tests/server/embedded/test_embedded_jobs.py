@@ -61,6 +61,7 @@ def garbage(count: int) -> list[weakref.ref[Circle]]:
     return [weakref.ref(Circle()) for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_only_the_first_look_at_the_tables_keeps_objects_out_of_garbage_collections(  # D10
     storage: EmbeddedStorage, threads: ServerThreads, clock: VirtualClock
 ) -> None:

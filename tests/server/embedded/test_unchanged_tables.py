@@ -288,6 +288,7 @@ def test_a_status_tells_what_waits_and_when_the_next_round_is_due(server: Server
     assert server.status(table).next_round_time is None, "a round runs"
 
 
+@pytest.mark.slow
 def test_a_watcher_hears_of_what_waits(server: Server) -> None:  # D27
     table = new_table(server.client, [1])
     changes = server.client.watch_tiering_statuses([table.path])

@@ -197,6 +197,7 @@ def test_who_leads_no_longer_closes_scanners_but_serves_none(  # K3, K12, K13
 
 
 # K17
+@pytest.mark.slow
 def test_an_open_whose_client_went_away_leaves_nothing(client: TieringClient, server: Server, running: Server) -> None:
     table = new_table(client, range(200), num_buckets=2)
     chance = random.Random(5)

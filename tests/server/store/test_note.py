@@ -174,6 +174,7 @@ def test_a_folder_that_was_never_used_begins_with_either(tmp_path: Path) -> None
     assert epochs(tmp_path / "data", SQLITE) == []
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"store": "oracle"}', '{"store": "sqlite", "may_be_new": 1}'])
 def test_a_damaged_note_is_refused_and_can_be_written_anew(tmp_path: Path, content: str) -> None:

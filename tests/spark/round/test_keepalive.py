@@ -95,6 +95,7 @@ def test_heartbeats_are_batched_and_a_fenced_round_is_stopped(client: TieringCli
 
 
 # Fluss #3681
+@pytest.mark.slow
 def test_a_round_calls_an_unavailable_server_again_until_it_is_told_to_stop(server: ServerThread, monkeypatch):
     call, left = TieringClient._call, [3]
     stopped = threading.Event()

@@ -156,6 +156,7 @@ def test_without_a_bucket_key_small_writes_take_turns_and_large_ones_are_split_e
         assert all(part == list(range(part[0], part[0] + len(part))) for part in parts)
 
 
+@pytest.mark.slow
 def test_a_large_write_becomes_batches_that_a_reader_can_hold(tmp_path: Path) -> None:
     with opened(tmp_path) as storage:
         table = storage.create_table(PATH, TableDescriptor(columns(text="STRING")))
