@@ -20,7 +20,7 @@ from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered, skipped_text
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.plural import counted
-from fluss_tiering.spark.audit.report import TableAudit, equal_text
+from fluss_tiering.spark.audit.report import TableAudit, differing_text, equal_text
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
@@ -205,10 +205,7 @@ def _verify(options: VerifyOptions, client: TieringClient, spark: SparkSession, 
 def _difference(table: TableInfo, audit: TableAudit) -> str | None:
     if audit.was_never_tiered:
         return nothing_tiered(table).message
-    if audit.equal:
-        return None
-    buckets = ", ".join(str(each.bucket) for each in audit.buckets if not each.equal)
-    return f"bucket {buckets} of lake snapshot {audit.lake_snapshot_id} differs from the table"
+    return None if audit.equal else differing_text(audit)
 
 
 if __name__ == "__main__":

@@ -65,15 +65,12 @@ def _print(info: TableInfo, audit: TableAudit) -> None:
     if audit.was_never_tiered:
         output.print_errors([(str(audit.path), nothing_tiered(info).message)])
         return
-    if audit.equal:
-        from fluss_tiering.spark.audit.report import equal_text  # noqa: PLC0415 - after the audit
+    from fluss_tiering.spark.audit.report import differing_text, equal_text  # noqa: PLC0415 - after the audit
 
+    if audit.equal:
         output.print_sentence(f"{audit.path}: {equal_text(info, audit)}.")
     else:
-        differing = ", ".join(str(each.bucket) for each in audit.buckets if not each.equal)
-        output.print_errors(
-            [(str(audit.path), f"bucket {differing} of lake snapshot {audit.lake_snapshot_id} differs from the table")]
-        )
+        output.print_errors([(str(audit.path), differing_text(audit))])
     output.print_errors(
         (
             f"bucket {each.bucket}, {', '.join(f'{name} {value}' for name, value in each.key.items())}",

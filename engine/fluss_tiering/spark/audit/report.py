@@ -118,3 +118,9 @@ def equal_text(table: TableInfo, audit: TableAudit) -> str:
     after = value_of_own(properties, LAKE_RECORD_EXPIRE_TIME)
     without = "" if after is None else f", without records that are older than {after}"
     return f"equal: {rows} at lake snapshot {audit.lake_snapshot_id}{where}{without}"
+
+
+def differing_text(audit: TableAudit) -> str:
+    """Return which buckets an audit has found to differ."""
+    buckets = ", ".join(str(each.bucket) for each in audit.buckets if not each.equal)
+    return f"bucket {buckets} of lake snapshot {audit.lake_snapshot_id} differs from the table"
