@@ -5,23 +5,19 @@ The catalog and the store behind them are real. The store itself takes requests 
 
 from __future__ import annotations
 
-import http.client
+import http
 import itertools
 import json
 import re
-import socket
-import struct
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from waiting import WAIT_S
+from http_proxy import Proxy, s3_refusal
 
 _KEY_ID: Final = re.compile(r"Credential=([^/]+)/")
 _TABLE: Final = re.compile(r"/v1/namespaces/[^/]+/tables(/[^/]+)?$")
-_PER_CONNECTION: Final = frozenset({"connection", "transfer-encoding", "keep-alive", "accept-encoding"})
 EXPIRED: Final = (400, "ExpiredToken", "The provided token has expired.")
 UNKNOWN: Final = (403, "InvalidAccessKeyId", "The AWS Access Key Id you provided does not exist in our records.")
 """What S3 answers: the status, the code and the message."""
@@ -78,82 +74,6 @@ class S3Request:
     ended: bool
 
 
-@dataclass
-class CutOff(Exception):  # noqa: N818
-    """Ends the connection instead of an answer, of which only the beginning may be sent."""
-
-    sent: bytes = b""
-
-
-class Proxy:
-    """An HTTP proxy before a server; `with` starts and ends it."""
-
-    def __init__(self, upstream: str) -> None:
-        self._upstream = upstream
-        proxy = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                try:
-                    status, headers, content = proxy.handle(self.command, self.path, dict(self.headers), body)
-                except CutOff as cut:
-                    self.wfile.write(cut.sent)
-                    self.close_connection = True
-                    # The client hears of a reset.
-                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    return
-                self.send_response(status)
-                for name, value in headers.items():
-                    if name.lower() not in _PER_CONNECTION | {"content-length"}:
-                        self.send_header(name, value)
-                length = headers.get("Content-Length") if self.command == "HEAD" else None
-                self.send_header("Content-Length", length or str(len(content)))
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(content)
-
-            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer  # noqa: N815 - the names of http.server
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._server.shutdown()
-        self._thread.join(WAIT_S)
-        self._server.server_close()
-
-    def handle(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Any:
-        """Return the status, the headers and the body of an answer."""
-        return self.forward(method, path, headers, body)
-
-    def forward(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, dict[str, str], bytes]:
-        """Ask the server behind this one."""
-        connection = http.client.HTTPConnection(self._upstream, timeout=WAIT_S)
-        try:
-            kept = {name: value for name, value in headers.items() if name.lower() not in _PER_CONNECTION}
-            connection.request(method, path, body, kept)
-            answer = connection.getresponse()
-            return answer.status, dict(answer.getheaders()), answer.read()
-        finally:
-            connection.close()
-
-
 class S3Gate(Proxy):
     """A store that takes the requests of sessions that have not ended, and writes down who asks.
 
@@ -181,7 +101,7 @@ class S3Gate(Proxy):
         with self._lock:
             self.requests.append(request)
         if ended:
-            answer = _refusal(*(EXPIRED if known else self.refuse_with))
+            answer = s3_refusal(*(EXPIRED if known else self.refuse_with))
         else:
             # The store behind this one does not look at signatures.
             unsigned = {name: sent[name] for name in sent if name not in ("authorization", "x-amz-security-token")}
@@ -193,11 +113,6 @@ class S3Gate(Proxy):
     def keys_of(self, client: str) -> set[str]:
         """Return the access key ids with which a client asked."""
         return {each.key_id for each in self.requests if each.client == client}
-
-
-def _refusal(status: int, code: str, message: str) -> tuple[int, dict[str, str], bytes]:
-    text = f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'
-    return status, {"Content-Type": "application/xml"}, text.encode()
 
 
 class VendingCatalog(Proxy):

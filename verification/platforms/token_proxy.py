@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from vending_support import Proxy
+from http_proxy import Proxy
 
 TOKENS_PATH: Final = "/v1/oauth/tokens"
 _EXPIRE_S: Final = 20

@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 from fetch_test_servers import AWS_BUNDLE, fetch_jar
 from fluss_tiering.model.table import TablePath
 from s3_support import ACCESS_KEY, REGION, SECRET_KEY, S3Server
-from throttling_proxy import ThrottlingProxy
+from torture.throttling import ThrottlingProxy
 
 _BUCKET: Final = "lake"
 _ROOM: Final = "50%"
@@ -87,13 +87,13 @@ class Lake:
     def _start_s3(self) -> None:
         server = self._stack.enter_context(S3Server(self._folder / "s3"))
         server.filesystem().create_dir(_BUCKET)
-        self.throttling = self._stack.enter_context(ThrottlingProxy(server.port))
+        self.throttling = self._stack.enter_context(ThrottlingProxy(f"127.0.0.1:{server.port}"))
         self._objects = server.objects
         self.jars = [fetch_jar(AWS_BUNDLE)]
         self.properties |= {
             "warehouse": f"s3://{_BUCKET}",
             "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-            "s3.endpoint": f"http://127.0.0.1:{self.throttling.port}",
+            "s3.endpoint": self.throttling.endpoint,
             "s3.region": REGION,
             "s3.path-style-access": "true",
             "s3.access-key-id": ACCESS_KEY,

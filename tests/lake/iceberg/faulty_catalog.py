@@ -27,7 +27,7 @@ from fluss_tiering.lake.iceberg.deletes import (
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.protocol import LakeFile
 from fluss_tiering.model.table import TableInfo, TablePath
-from vending_support import CutOff, Proxy
+from http_proxy import CutOff, Proxy
 
 _COMMIT: Final = re.compile(r"/v1/.*namespaces/[^/]+/tables/[^/]+$")
 

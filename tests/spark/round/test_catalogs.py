@@ -24,9 +24,9 @@ from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from fluss_tiering.spark.retry import RetryingClient
+from http_proxy import Proxy
 from needs import needs
 from rest_support import RestCatalog
-from vending_support import Proxy
 
 _NUMBERS = itertools.count()
 
