@@ -115,10 +115,11 @@ def test_infinity_and_nan_are_taken_by_name(command, typed, put):
 
 def test_an_empty_file_is_told(command, typed, tmp_path):
     path = tmp_path / "empty.csv"
-    path.write_text("")
     told = f"cannot read {path}: it is empty: expected CSV whose first line names the columns"
-    assert command("put", typed, path).refuses(2, told)
-    assert command("tables", "create", f"{typed}_like", "--like", path).refuses(2, told)
+    for text in ("", "\n"):
+        path.write_text(text)
+        assert command("put", typed, path).refuses(2, told)
+        assert command("tables", "create", f"{typed}_like", "--like", path).refuses(2, told)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from fluss_tiering.server.edge.callers.roles import Grant
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
 from fluss_tiering.server.edge.methods import MAX_NAME_CHARS, MAX_NAMES, Named
 from token_support import TokenServer, add_tokens
-from waiting import wait_until
+from waiting import WAIT_S, wait_until
 
 REQUEST_ID = "fluss-tiering-request-id"
 
@@ -240,15 +240,28 @@ def test_lines_that_find_no_room_are_counted_and_the_log_goes_on(tmp_path: Path)
     assert [len(json.loads(line)["text"]) for line in found.splitlines()] == [100_000] * expected
 
 
-def test_a_full_disk_loses_lines_and_no_calls() -> None:
+def test_a_full_disk_loses_lines_until_its_file_is_deleted(log_file: Path) -> None:
     """Linux's /dev/full answers each write as a full disk does."""
-    lost: list[int] = []
-    log = AuditLog("/dev/full", lost.append)
+    log_file.symlink_to("/dev/full")
+    lost = threading.Semaphore(0)
+    log = AuditLog(str(log_file), lambda _: lost.release())
     log.start()
-    log.write({"number": 1})
+    for number in range(2):
+        log.write({"number": number})
+        assert lost.acquire(timeout=WAIT_S)
+    log_file.unlink()
     log.write({"number": 2})
     log.close()
-    assert sum(lost) == 2
+    assert lines(log_file) == [{"number": 2}]
+
+
+def test_a_line_that_a_full_disk_has_cut_is_ended(log_file: Path) -> None:
+    log_file.write_text('{"time": "2026')
+    log = AuditLog(str(log_file), lambda _: None)
+    log.start()
+    log.write({"number": 1})
+    log.close()
+    assert [json.loads(line) for line in log_file.read_text().splitlines()[1:]] == [{"number": 1}]
 
 
 def test_a_server_whose_audit_log_cannot_be_opened_does_not_start(tmp_path: Path) -> None:

@@ -49,8 +49,7 @@ def class_archive(
 
     Make the archive once on each machine, or in an image. Applications use the archive that the environment variable
     FLUSS_TIERING_CLASS_ARCHIVE names. Make it again after an update of Spark or Java, because a JVM ignores an archive
-    of another version. If the variable names a folder, `fluss-tiering tier` makes the archive there by itself, at its
-    end, for each version of Spark and Java.
+    of another version.
     """
     from fluss_tiering.spark.startup.class_archive import make_class_archive  # noqa: PLC0415 - Spark, for this command only
     from fluss_tiering.spark.startup.jvm import ARCHIVE_VARIABLE  # noqa: PLC0415

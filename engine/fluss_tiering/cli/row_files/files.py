@@ -101,7 +101,7 @@ def errors_name(path: Path, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> Iter
         raise FlussTieringError(code, f"cannot read {path}: {reason}") from error
     except pa.ArrowException as error:
         empty = "it is empty: expected CSV whose first line names the columns"
-        said = empty if str(error) == _EMPTY else str(error)
+        said = empty if _EMPTY in str(error) else str(error)
         raise FlussTieringError(code, f"cannot read {path}: {said}") from error
 
 

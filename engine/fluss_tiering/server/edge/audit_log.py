@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
+from pathlib import Path
 from typing import Final, NoReturn, TextIO
 
 import structlog
@@ -95,6 +96,11 @@ class AuditLog:
                 self._handler.emit(logging.makeLogRecord({"msg": json.dumps(line, default=str)}))
             except OSError as error:
                 self._lose(error.strerror or str(error))
+                # The next line opens the file anew, since somebody may have made room by deleting it.
+                self._close_handler()
+        self._close_handler()
+
+    def _close_handler(self) -> None:
         # A full disk refuses the rest of a line once more.
         with suppress(OSError):
             self._handler.close()
@@ -120,7 +126,14 @@ class _File(_Raising, WatchedFileHandler):
     """A file that is opened anew after a rotation, and that only its owner reads."""
 
     def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, "a", encoding="ascii", opener=partial(os.open, mode=PRIVATE))
+        file = open(self.baseFilename, "a", encoding="ascii", opener=partial(os.open, mode=PRIVATE))  # noqa: SIM115 - the handler closes it
+        if size := os.fstat(file.fileno()).st_size:
+            with Path(self.baseFilename).open("rb") as written:
+                written.seek(size - 1)
+                if written.read(1) != b"\n":
+                    # A full disk has cut the last line.
+                    file.write("\n")
+        return file
 
 
 class _Stdout(_Raising, logging.StreamHandler[TextIO]):
