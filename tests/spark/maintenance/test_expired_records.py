@@ -98,7 +98,7 @@ def test_old_records_leave_the_lake(tiering: Tiering, field: str, key: tuple[str
 
 
 def test_records_leave_the_branch_to_which_rounds_commit(tiering: Tiering) -> None:
-    table = made(tiering, "at", **{"table.datalake.commit-branch": "audit"})
+    table = made(tiering, "at", **{"table.datalake.commit-branch": "to-check"})
     write(tiering, table, {1: 30, 2: 1})
     tiering.tier(table)
     assert publish_table(tiering.client, tiering.spark, table).error is None

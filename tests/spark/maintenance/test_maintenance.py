@@ -30,6 +30,8 @@ from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.spark.maintenance import compact as compact_module
 from fluss_tiering.spark.maintenance.compact import Compaction, compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
+from fluss_tiering.spark.maintenance.maintain import maintain_table
+from fluss_tiering.spark.maintenance.plan import Step
 from waiting import wait_until
 
 
@@ -198,6 +200,15 @@ def test_many_small_manifests_become_few(tiering: Tiering):
 
     assert len(manifest_sizes(opened(tiering, table).java_table)) == 1
     assert len(tiering.lake(table)) == 110
+
+
+def test_many_small_manifests_of_a_branch_stay(tiering: Tiering):
+    table = tiering.table(
+        primary_key=False, properties={"table.datalake.enabled": "true", "table.datalake.commit-branch": "audit"}
+    )
+    commits(tiering, table, 11)
+    done = maintain_table(tiering.client, tiering.spark, table, steps=[Step.MANIFESTS])
+    assert (done.error, done.fewer_manifests) == (None, 0)
 
 
 def test_expiry_leaves_the_newest_snapshot_and_rounds_go_on(tiering: Tiering):

@@ -240,6 +240,24 @@ def test_an_expiry_leaves_what_a_tag_needs(tiering: Tiering, branch: str) -> Non
     assert set(rows_of(tiering, table)) == {0, 1, 2}
 
 
+def test_an_expiry_leaves_a_branch_that_waits_for_its_checks(tiering: Tiering) -> None:
+    table = branched(tiering, properties={"iceberg.history.expire.max-ref-age-ms": "1"})
+    for number in range(2):
+        tiered(tiering, table, named([number], "checked"))
+        publish(tiering, table)
+    waiting = tiered(tiering, table, named([2], "waits"))
+    expiry = expire_snapshots(tiering.client, tiering.spark, table, older_than=timedelta(), retain_last=1)
+    assert (expiry.error, expiry.expired) == (None, 1)
+    assert publish(tiering, table, snapshot=waiting).rounds == 1
+
+
+def test_an_expiry_of_a_table_without_a_branch_yet_is_done(tiering: Tiering) -> None:
+    table = branched(tiering)
+    tiered(tiering, table, named([1], "first"))
+    drop_branch(tiering, table)
+    assert expire_snapshots(tiering.client, tiering.spark, table, older_than=timedelta(), retain_last=1).error is None
+
+
 def test_what_was_rolled_back_is_not_published_again(tiering: Tiering) -> None:
     table = branched(tiering)
     first = tiered(tiering, table, named([1], "first"))

@@ -263,7 +263,8 @@ class _Worker:
 
     def _merge_manifests(self, lake: IcebergTable) -> None:
         table = lake.java_table
-        if fewer_manifests(manifest_sizes(table)):
+        # Iceberg merges the manifests of main only.
+        if lake.commits_to_main and fewer_manifests(manifest_sizes(table)):
             fewer = rewrite_manifests(self._spark, table)
             self.done = replace(self.done, fewer_manifests=fewer)
 

@@ -32,7 +32,7 @@ from fluss_tiering.lake.iceberg.maintenance.rewrites import (
 )
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.iceberg.validation import has_times
-from fluss_tiering.lake.names import lake_table_name
+from fluss_tiering.lake.names import lake_table_name, quoted
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.table_options import (
     LAKE_AUTO_COMPACTION,
@@ -257,7 +257,9 @@ def expired_rows(table: TableInfo) -> str | None:
     """
     condition = expired_records(table)
     branch = commit_branch_of(table.descriptor.properties)
-    return None if condition is None else f"FROM {lake_table_name(table)}.branch_{branch} WHERE {condition}"
+    return (
+        None if condition is None else f"FROM {lake_table_name(table)}.{quoted(f'branch_{branch}')} WHERE {condition}"
+    )
 
 
 def count_expired(spark: SparkSession, rows: str | None) -> int:

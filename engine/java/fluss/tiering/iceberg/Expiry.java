@@ -97,6 +97,10 @@ final class Expiry {
     private static void readCurrent(LakeTable table) throws IOException {
         TableMetadata metadata = TableMetadataParser.read(table.io(), table.metadataFile());
         Snapshot current = SnapshotUtil.latestSnapshot(metadata, table.branch());
+        if (current == null) {
+            // The branch was dropped before anything was published.
+            return;
+        }
         for (ManifestFile each : current.allManifests(table.io())) {
             try (CloseableIterable<?> files = each.content() == ManifestContent.DELETES
                     ? ManifestFiles.readDeleteManifest(each, table.io(), table.specs())

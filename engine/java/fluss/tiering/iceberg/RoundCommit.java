@@ -27,6 +27,7 @@ import org.apache.iceberg.ManifestWriter;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.RowDelta;
 import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.SnapshotRef;
 import org.apache.iceberg.SnapshotUpdate;
 import org.apache.iceberg.StructLike;
 import org.apache.iceberg.TableMetadata;
@@ -149,6 +150,7 @@ public final class RoundCommit {
             }
             base = newest();
         }
+        keepBranch();
     }
 
     private void give(BufferedReader lines, int count, Consumer<ContentFile<?>> method) {
@@ -164,6 +166,14 @@ public final class RoundCommit {
     /** Return the snapshot of the update that was staged last. */
     private long newest() {
         return SnapshotUtil.latestSnapshot(transaction.table(), table.branch()).snapshotId();
+    }
+
+    /** Keep the branch although main stays behind, whatever `history.expire.max-ref-age-ms` says of tags. */
+    private void keepBranch() {
+        SnapshotRef ref = transaction.table().refs().get(table.branch());
+        if (!table.branch().equals(SnapshotRef.MAIN_BRANCH) && ref != null && ref.maxRefAgeMs() == null) {
+            transaction.manageSnapshots().setMaxRefAgeMs(table.branch(), Long.MAX_VALUE).commit();
+        }
     }
 
     /** Earlier updates only carry the id of the commit, since the offsets are true after the last one. */
