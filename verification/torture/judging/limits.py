@@ -51,6 +51,11 @@ _REFUSALS: Final = (
         "pyiceberg compares no wider DECIMAL with files from before a column was widened",
     ),
     (judges.CLICKHOUSE, "out of allowed Date32 range", "ClickHouse refuses files with dates after the year 9999"),
+    (
+        judges.CLICKHOUSE,
+        "exceeds the range of type Date32",
+        "ClickHouse refuses partitions of dates beyond its own range",
+    ),
     (judges.CLICKHOUSE, "Tuple element name 'null' is reserved", "ClickHouse has no field with the name null"),
 )
 """What a judge says when it meets a limit that only shows in its files."""
