@@ -229,7 +229,7 @@ def test_the_metadata_file_from_before_a_replacement_is_found(lake: Lake) -> Non
     with pytest.raises(FlussTieringError) as refused:
         lake.open()
     assert refused.value.code is ErrorCode.LAKE_TABLE_MISMATCH
-    assert "rename it away instead, and register the metadata file from before" in refused.value.message
+    assert "rename it away, and register the metadata file from before" in refused.value.message
     log = lake.spark.sql(f"SELECT file FROM {name}.metadata_log_entries WHERE latest_snapshot_id = {snapshot}")
     files = [row.file for row in log.collect()]
     assert Path(files[-1].removeprefix("file:")).exists()

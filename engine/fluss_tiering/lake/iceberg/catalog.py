@@ -166,15 +166,15 @@ class IcebergCatalogs:
         except FlussTieringError as error:
             if error.code is not ErrorCode.LAKE_TABLE_MISMATCH:
                 raise
-            # To alter a lake table that was put in the place of the right one would not help.
+            # To alter the lake table of another table, as the error of its layout says, would not help.
             if newest_own_commit(table, handle) is not None:
                 raise
             raise FlussTieringError(
                 error.code,
-                f"{error.message}. No round has committed to it. If it was replaced, for example by CREATE OR REPLACE "
-                "TABLE, rename it away instead, and register the metadata file from before, which "
+                f"the lake table {name} as it is now has no commit of tiering. If it was replaced, for example by "
+                "CREATE OR REPLACE TABLE, rename it away, and register the metadata file from before, which "
                 f"{name}.metadata_log_entries lists, by Spark's procedure register_table. If it is another one, give "
-                "the right one its name back",
+                f"the right one its name back. Otherwise {error.message}",
             ) from None
         catalog = self._catalog(table.lake_catalog_properties)
         reload = partial(call, self._library(), "reload", catalog, str(table.lake_path), _branch(table))
