@@ -266,23 +266,27 @@ class FlussVerifyOperator(FlussMaintenanceOperator):
     Args:
         tables: The `database.table` of each table. (templated)
         limit: The maximum number of differing keys of each table to list. (templated)
+        newer_than: Compare only the rows that newer rounds than this have added to log tables, as a timedelta or as a
+            text such as "2d". None compares all rows. (templated)
         kwargs: `fluss_conn_id`, the connection of the tiering server; `conn_id`, the Spark connection;
             `submit`, another `Way` to submit; other arguments of `SparkSubmitOperator`.
     """
 
     command = "verify"
     kind = VerifyOptions
-    template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "limit")
+    template_fields: Sequence[str] = (*FlussMaintenanceOperator.template_fields, "limit", "newer_than")
 
     def __init__(
         self,
         *,
         tables: Sequence[str],
         limit: int | str = DEFAULT_LIMIT,
+        newer_than: timedelta | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(tables=tables, **kwargs)
         self.limit = limit
+        self.newer_than = newer_than
 
 
 class FlussPublishOperator(FlussMaintenanceOperator):

@@ -40,7 +40,7 @@ OPERATORS = [FlussCompactOperator, FlussExpireSnapshotsOperator, FlussVerifyOper
             ["expire", "--older-than", "172800000ms", "--retain-last", "4"],
         ),
         (FlussExpireSnapshotsOperator, {"older_than": "36h"}, ["expire", "--older-than", "36h"]),
-        (FlussVerifyOperator, {"limit": 5}, ["verify", "--limit", "5"]),
+        (FlussVerifyOperator, {"limit": 5, "newer_than": "1d"}, ["verify", "--limit", "5", "--newer-than", "1d"]),
         (
             FlussMaintainOperator,
             {"max_bytes": "1gb", "cores": "2", "min_input_files": 3, "delete_files": 2},
@@ -83,6 +83,7 @@ def test_every_argument_of_its_own_is_templated(operator):
         "older_than",
         "retain_last",
         "limit",
+        "newer_than",
         "max_bytes",
         "cores",
     }

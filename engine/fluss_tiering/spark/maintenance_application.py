@@ -184,7 +184,8 @@ def _publish(options: PublishOptions, client: TieringClient, spark: SparkSession
 
 
 def _verify(options: VerifyOptions, client: TieringClient, spark: SparkSession, table: TableInfo) -> str | None:
-    audit = verify_table(client, spark, table, target=options.server, max_differences=options.limit)
+    server, limit, age = options.server, options.limit, options.age
+    audit = verify_table(client, spark, table, target=server, max_differences=limit, newer_than=age)
     for each in audit.differences:
         key = ", ".join(f"{name} {value}" for name, value in each.key.items())
         logger.error(

@@ -95,7 +95,7 @@ class ExpireOptions(_Options):
     @property
     def age(self) -> timedelta | None:
         """The minimum age of a snapshot; None for what the properties of the lake table say."""
-        return None if self.older_than is None else timedelta(milliseconds=parse_duration_ms(self.older_than))
+        return _age(self.older_than)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,21 @@ class VerifyOptions(_Options):
             "--limit", "The maximum number of differing keys of each table to list.", least=1, most=MOST_COUNT
         ),
     )
+    newer_than: str | None = field(
+        default=None,
+        metadata=about(
+            "--newer-than",
+            "Compare only the rows that newer rounds than this, for example 2d, have added to a log table. The default "
+            "compares all rows.",
+            metavar="DURATION",
+            check=parse_duration_ms,
+        ),
+    )
+
+    @property
+    def age(self) -> timedelta | None:
+        """The age of rounds whose rows are not compared; None to compare all rows."""
+        return _age(self.newer_than)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +216,10 @@ _COMMANDS: Final[dict[type[MaintenanceOptions], str]] = {
     VerifyOptions: "Compare lake tables with their source tables.",
     PublishOptions: "Let the readers of main see what rounds have committed to another branch.",
 }
+
+
+def _age(text: str | None) -> timedelta | None:
+    return None if text is None else timedelta(milliseconds=parse_duration_ms(text))
 
 
 def parse_arguments(arguments: Sequence[str]) -> MaintenanceOptions:

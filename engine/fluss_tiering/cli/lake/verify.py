@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fluss_tiering.spark.audit.report import TableAudit
 
 
-@with_options(VerifyOptions, ("limit",), behind="table")
+@with_options(VerifyOptions, ("limit", "newer_than"), behind="table")
 def verify(
     table: options.Table,
     master: options.Master = options.DEFAULT_MASTER,
@@ -43,6 +43,10 @@ def verify(
     The lake also keeps the rows of dropped partitions, which are not compared. If a partition was made again with the
     same name, the rows of the dropped one are differences. Records that were dropped before they were in the lake are
     in neither of the two: a line tells how many the server knows of.
+
+    With --newer-than, only the rows that newer rounds have added to a log table are compared. Neither its whole log nor
+    its whole lake table is read. What happened to older rows, or in maintenance, is not seen. If no snapshot of the
+    lake table has that age, all rows are compared.
     """
     what = VerifyOptions(server, (table,), **given)
     from fluss_tiering.spark.audit.verify import verify_table  # noqa: PLC0415 - Spark and pyarrow, for this command only
@@ -51,7 +55,7 @@ def verify(
         (info,) = client.get_tables([table])
         dropped = dropped_line_of(client, table)
         with spark_session(master) as spark, output.busy(f"{table}: comparing …"):
-            audit = verify_table(client, spark, info, target=server, max_differences=what.limit)
+            audit = verify_table(client, spark, info, target=server, max_differences=what.limit, newer_than=what.age)
     if json:
         output.print_json([_as_json(info, audit)])
     else:
@@ -106,6 +110,7 @@ def _as_json(info: TableInfo, audit: TableAudit) -> dict[str, object]:
         "database_name": audit.path.database,
         "table_name": audit.path.table,
         "lake_snapshot_id": audit.lake_snapshot_id,
+        "after_snapshot_id": audit.after_snapshot_id,
         "equal": audit.equal,
         "buckets": [
             {

@@ -203,7 +203,7 @@ class IcebergTable:
             return None if found is None else CommittedSnapshot(found[0], self._own(found[1]))
 
     def commits(self, read_offsets: ReadOffsets | None) -> Iterator[CommittedSnapshot]:
-        """Yield the commits of tiering in the base's history, as far as it was not expired, the oldest first.
+        """Yield the commits of tiering in the base's history, as far as it was not expired, the newest first.
 
         Args:
             read_offsets: Reads the offsets of a commit of another tiering service.
@@ -214,7 +214,7 @@ class IcebergTable:
         with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
             # No commit has this property, so that none is the last one.
             history = history_of(self._handle, None, ("",))
-        for snapshot_id, summary in reversed(history["commits"]):
+        for snapshot_id, summary in history["commits"]:
             commit = from_summary(summary)
             if commit is not None:
                 own = self._own(commit) if isinstance(commit, LakeCommit) else commit

@@ -6,7 +6,7 @@ are compared by their values: each row has to occur as often as in the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -65,26 +65,45 @@ def _tells_buckets(table: TableInfo) -> bool:
 
 
 def begin_of_comparison(
-    table: TableInfo, lake: IcebergTable, buckets: Sequence[BucketInfo], read_offsets: ReadOffsets | None
+    table: TableInfo,
+    lake: IcebergTable,
+    buckets: Sequence[BucketInfo],
+    read_offsets: ReadOffsets | None,
+    old: Collection[int],
 ) -> CommittedSnapshot | None:
-    """Return the oldest snapshot of a log table's lake table after which the logs have all records.
+    """Return the snapshot of a log table's lake table after which the logs are compared.
 
-    Its rows are compared with what the lake has of them now, and the records after it with the logs.
+    It is the newest one of `old` or, if none of them will do, the oldest one after which the logs have all records.
+
+    Args:
+        table: The table. With a primary key, it has no such snapshot.
+        lake: Its lake table.
+        buckets: The buckets of which the lake has something.
+        read_offsets: Reads the offsets of a commit of another tiering service.
+        old: The ids of snapshots whose rows need no comparison.
 
     Returns:
-        None if the logs have everything from the start, or if the table has a primary key.
+        None if everything is compared from the start of the logs.
 
     Raises:
         FlussTieringError: LOG_OFFSET_OUT_OF_RANGE if all of the snapshots are too old; STORAGE if the history or its
             offsets cannot be read.
     """
     cut = {info.bucket: info.log_start_offset for info in buckets if info.log_start_offset > 0}
-    if table.has_primary_key or not cut:
+    if table.has_primary_key or not ((cut and lake.is_clean) or old):
         return None
+    begin = None
     for snapshot in lake.commits(read_offsets):
         offsets = snapshot.commit.log_end_offsets
-        if all(offsets.get(bucket, 0) >= start for bucket, start in cut.items()):
-            return snapshot
+        if not all(offsets.get(bucket, 0) >= start for bucket, start in cut.items()):
+            break
+        begin = snapshot
+        if begin.snapshot_id in old:
+            return begin
+    if not cut:
+        return None
+    if begin is not None or not lake.is_clean:
+        return begin
     bucket, start = next(iter(cut.items()))
     raise FlussTieringError(
         ErrorCode.LOG_OFFSET_OUT_OF_RANGE,

@@ -85,6 +85,8 @@ class TableAudit:
         differences: Keys that differ, in the order of bucket and key, as many as were asked for.
         more_differences: Whether more keys differ.
         kv_ttl: The time after which rows of the table expire in Fluss; None if they do not.
+        after_snapshot_id: The lake snapshot after which rounds have added the rows that were compared; None if all rows
+            were compared.
         both_empty: Whether there is a lake table without snapshots, and nothing was ever written to the table.
     """
 
@@ -95,6 +97,7 @@ class TableAudit:
     more_differences: bool = False
     kv_ttl: str | None = None
     both_empty: bool = False
+    after_snapshot_id: int | None = None
 
     @property
     def was_never_tiered(self) -> bool:
@@ -117,7 +120,8 @@ def equal_text(table: TableInfo, audit: TableAudit) -> str:
     where = "" if branch == LAKE_COMMIT_BRANCH.default else f" of the branch {branch}"
     after = value_of_own(properties, LAKE_RECORD_EXPIRE_TIME)
     without = "" if after is None else f", without records that are older than {after}"
-    return f"equal: {rows} at lake snapshot {audit.lake_snapshot_id}{where}{without}"
+    added = "" if audit.after_snapshot_id is None else f", added after snapshot {audit.after_snapshot_id}"
+    return f"equal: {rows} at lake snapshot {audit.lake_snapshot_id}{where}{added}{without}"
 
 
 def differing_text(audit: TableAudit) -> str:

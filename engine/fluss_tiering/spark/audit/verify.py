@@ -2,9 +2,9 @@
 
 Both sides are Spark data frames, hashed by the same expression. Executors read the source's rows as a round reads
 them. Spark's own scan of one lake snapshot reads the lake's rows. A log table is compared row by row, by offset and
-commit time. A primary-key table is compared by key, as of the offsets of the lake's newest commit. Nothing is locked:
-those offsets and that snapshot do not change while writes and rounds go on. Rows that Fluss drops without a changelog
-are told apart (`expiry`).
+commit time; if asked, only what newer rounds have added to it. A primary-key table is compared by key, as of the
+offsets of the lake's newest commit. Nothing is locked: those offsets and that snapshot do not change while writes and
+rounds go on. Rows that Fluss drops without a changelog are told apart (`expiry`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import and_, or_
 
@@ -65,7 +65,9 @@ class _Scope:
         lake: The lake table.
         offsets: The offsets up to which it has the logs.
         held: The buckets of which it has something.
-        begin: The snapshot after which the logs are compared, if their beginning is gone.
+        begin: The snapshot after which the logs are compared; None if they are compared from their start.
+        only_added: Whether of the lake only the rows are compared that rounds have added after that snapshot, not
+            whether those before it are still there.
     """
 
     table: TableInfo
@@ -74,10 +76,17 @@ class _Scope:
     offsets: Mapping[TableBucket, int]
     held: Sequence[BucketInfo]
     begin: CommittedSnapshot | None
+    only_added: bool
 
 
 def verify_table(
-    client: TieringClient, spark: SparkSession, table: TableInfo, *, target: str, max_differences: int = 20
+    client: TieringClient,
+    spark: SparkSession,
+    table: TableInfo,
+    *,
+    target: str,
+    max_differences: int = 20,
+    newer_than: timedelta | None = None,
 ) -> TableAudit:
     """Compare a table with its lake table.
 
@@ -85,9 +94,11 @@ def verify_table(
         table: The table to verify.
         target: The server's address, for executors that cannot open the storage's files.
         max_differences: How many differing keys are named at most.
+        newer_than: The age of rounds whose rows are not compared, for a log table; None to compare all rows.
 
     Raises:
-        FlussTieringError: INVALID_REQUEST if the table has a TIME column; STORAGE if the lake or the storage cannot be
+        FlussTieringError: INVALID_REQUEST if the table has a TIME column, or a primary key and only newer rows are
+            asked for; STORAGE if the lake or the storage cannot be
             read; CORRUPT_DATA if a file of the lake is missing or damaged; LAKE_TABLE_MISMATCH if the lake table is
             gone or belongs to another table; UNAVAILABLE if the server cannot be reached; LOG_OFFSET_OUT_OF_RANGE if
             the log no longer begins at the table's start and there is no KV snapshot from before the lake's offsets.
@@ -125,8 +136,12 @@ def verify_table(
     def damage() -> FlussTieringError | None:
         return damaged_file(spark, table, snapshot_id, lake_table.file_writer().io_properties)
 
-    begin = begin_of_comparison(table, lake_table, held, read_offsets) if lake_table.is_clean else None
-    scope = _Scope(table, lake_table, snapshot_id, offsets, held, begin)
+    old = _older_snapshots(spark, table, newer_than)
+    begin = begin_of_comparison(table, lake_table, held, read_offsets, old)
+    after = begin.snapshot_id if old and begin is not None else None
+    if after == snapshot_id:
+        return TableAudit(table.path, snapshot_id, after_snapshot_id=after)
+    scope = _Scope(table, lake_table, snapshot_id, offsets, held, begin, only_added=after is not None)
     with _source_plan(client, scope, limits, target=target) as plan:
         try:
             source_rows, lake_rows = _sides(client, spark, scope, plan, target)
@@ -148,7 +163,7 @@ def verify_table(
             raise _named(error, damage) from None
     named = tuple(found[:max_differences])
     more = len(found) > max_differences
-    return TableAudit(table.path, snapshot_id, tuple(buckets), named, more, kv_ttl)
+    return TableAudit(table.path, snapshot_id, tuple(buckets), named, more, kv_ttl, after_snapshot_id=after)
 
 
 def _named(error: Py4JError | PySparkException, damage: Callable[[], FlussTieringError | None]) -> FlussTieringError:
@@ -157,6 +172,25 @@ def _named(error: Py4JError | PySparkException, damage: Callable[[], FlussTierin
         if (found := damage()) is not None:
             return found
     return failure_of(error)
+
+
+def _older_snapshots(spark: SparkSession, table: TableInfo, age: timedelta | None) -> frozenset[int]:
+    """Return the snapshots of a lake table that have at least this age; none without an age.
+
+    Raises:
+        FlussTieringError: INVALID_REQUEST if the table has a primary key.
+    """
+    if age is None:
+        return frozenset()
+    if table.has_primary_key:
+        raise FlussTieringError(
+            ErrorCode.INVALID_REQUEST,
+            f"the table {table.path} has a primary key, so that newer rounds change rows of older ones: expected a log "
+            "table; leave out --newer-than (newer_than), and all of its rows are compared",
+        )
+    snapshots = spark.table(f"{lake_table_name(table)}.snapshots")
+    old = snapshots.where(sf.col("committed_at") <= sf.lit(datetime.now(UTC) - age))
+    return frozenset(row[0] for row in old.select("snapshot_id").collect())
 
 
 @contextmanager
@@ -202,7 +236,7 @@ def _sides(
     source, lake = without_records(table, source, now), without_records(table, lake, now)
     if scope.lake.is_clean:
         source, lake = without_places(table, source), without_places(table, lake)
-    if scope.begin is not None:
+    if scope.begin is not None and not scope.only_added:
         before = without_records(table, _lake(spark, scope, scope.begin.snapshot_id, plan), now)
         source = source.unionByName(without_places(table, before), allowMissingColumns=True)
     return source, lake
@@ -282,10 +316,14 @@ def _source(client: TieringClient, spark: SparkSession, table: TableInfo, plan: 
 def _lake(spark: SparkSession, scope: _Scope, snapshot_id: int, plan: RoundPlan) -> DataFrame:
     """Return the lake's rows of the buckets that the source still has, from the start of its logs on."""
     table, held = scope.table, scope.held
-    rows = spark.read.option("versionAsOf", snapshot_id).table(lake_table_name(table))
-    # A snapshot has the columns of its time.
-    names = scope.lake.names_in(snapshot_id)
-    rows = rows.select(*((sf.col(quoted(was)) if was else sf.lit(None)).alias(name) for name, was in names.items()))
+    if scope.only_added and scope.begin is not None:
+        options = {"start-snapshot-id": scope.begin.snapshot_id, "end-snapshot-id": snapshot_id}
+        rows = spark.read.options(**options).table(lake_table_name(table))
+    else:
+        rows = spark.read.option("versionAsOf", snapshot_id).table(lake_table_name(table))
+        # A snapshot has the columns of its time.
+        names = scope.lake.names_in(snapshot_id)
+        rows = rows.select(*((sf.col(quoted(was)) if was else sf.lit(None)).alias(name) for name, was in names.items()))
     # Users may have added columns to the lake table, and widened types. A hash depends on the type.
     wanted = from_arrow_schema(schema_of(table), prefer_timestamp_ntz=True)
     narrowed = {
