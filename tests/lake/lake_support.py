@@ -14,11 +14,12 @@ import pyarrow as pa
 
 import judges
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.files import LakeFile
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.iceberg.library import call, library
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import LakeCommit, LakeFile
+from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 
 Row = Mapping[str, Any]

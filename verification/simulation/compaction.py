@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from fluss_tiering.lake.protocol import FileContent
+from fluss_tiering.lake.files import FileContent
 from simulation.lake_files import WITH_VECTORS, BucketFiles, DataFile, Deletes, FileRows, LakeFiles, write_deletes
 
 

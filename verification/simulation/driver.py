@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_provider_fluss.lease import LeaseHandle
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, RebasedPlace
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile, RebasedPlace
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import StorageDescription, TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim

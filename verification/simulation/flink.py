@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.lake import COMMIT_USER, LakeSnapshot
 from fluss_tiering.model.table import TableBucket, TableInfo

@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from fluss_tiering.lake.protocol import LiveDataFile
+from fluss_tiering.lake.files import LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from simulation.lake import ModelLake
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fluss_tiering.lake.files import ANY_BUCKET, FileContent, LakeFile, LiveDataFile
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import ANY_BUCKET, FileContent, LakeFile, LiveDataFile
 from fluss_tiering.model.table import SYSTEM_COLUMNS, TableInfo
 from simulation.compaction import Rewrite, plan_rewrite
 from simulation.lake_commits import Delta, RoundCommit, Transaction, java_error

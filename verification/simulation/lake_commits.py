@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from fluss_tiering.lake.files import FileContent, LakeFile
 from fluss_tiering.lake.iceberg.java import is_conflict, is_iceberg
-from fluss_tiering.lake.protocol import FileContent, LakeFile
 from simulation.lake_files import LakeFiles
 from simulation.lake_snapshots import LakeContent, LakeSnapshotNode, ancestors
 from simulation.scheduler import current_process

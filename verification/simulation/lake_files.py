@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, VectorPlace
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile, VectorPlace
 
 FILE_BYTES: Final = 1000
 WITH_VECTORS: Final = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fluss_tiering.lake.protocol import ANY_BUCKET
+from fluss_tiering.lake.files import ANY_BUCKET
 from simulation.lake_files import LakeFiles
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fluss_tiering.lake.protocol import LakeFile, LiveDataFile, NotedPlace, RebasedPlace
+from fluss_tiering.lake.files import LakeFile, LiveDataFile, NotedPlace, RebasedPlace
 from simulation.key_index import ModelKeyIndexes, Position, Rows, Run, SimPlaceIndex, positions_of, run_of
 from simulation.lake import ModelLake, PositionWriter
 from simulation.lake_files import WITH_VECTORS, write_deletes

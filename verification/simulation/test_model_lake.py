@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile, LiveDataFile
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.lake.iceberg.deletes import live_data_files as iceberg_live_data_files
 from fluss_tiering.lake.iceberg.java import is_iceberg, jvm_of
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeCommit, LakeFile, LiveDataFile
+from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 from simulation.compaction import Rewrite, plan_rewrite

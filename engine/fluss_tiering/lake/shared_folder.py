@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from fluss_tiering.lake.protocol import LakeFile
+from fluss_tiering.lake.files import LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.location import Location
 

@@ -14,6 +14,7 @@ import pytest
 from pyspark import TaskContext
 from written_rounds import SCHEMA, Changes, WrittenRounds, path_of, positions_in, write
 
+from fluss_tiering.lake.files import FileContent, LakeFile, LiveDataFile, RebasedPlace
 from fluss_tiering.lake.iceberg.by_position.place_index import PlaceIndex
 from fluss_tiering.lake.iceberg.maintenance import place_rewriter
 from fluss_tiering.lake.iceberg.maintenance.file_rows import Lineage, read_rows
@@ -21,7 +22,6 @@ from fluss_tiering.lake.iceberg.maintenance.place_rewriter import NewFiles, Plac
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
 from fluss_tiering.lake.key_index import IndexStore, KeyIndex, Place, read_state, stored_states
 from fluss_tiering.lake.object_store import ExpiredCredentialsError
-from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile, RebasedPlace
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 FORMATS = pytest.mark.parametrize("version", [2, 3], ids=["position delete files", "deletion vectors"])

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from written_rounds import Changes, WrittenRounds, write
 
+from fluss_tiering.lake.files import FileContent, LakeFile, NotedPlace
 from fluss_tiering.lake.iceberg import parquet
 from fluss_tiering.lake.iceberg.by_position import look_at_folder
 from fluss_tiering.lake.iceberg.by_position.found_rows import FoundRows
 from fluss_tiering.lake.iceberg.deletes import DeletePlace
 from fluss_tiering.lake.key_index import Matches
-from fluss_tiering.lake.protocol import FileContent, LakeFile, NotedPlace
 
 FORMATS = pytest.mark.parametrize("version", [2, 3], ids=["position delete files", "deletion vectors"])
 

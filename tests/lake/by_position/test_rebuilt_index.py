@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from written_rounds import SCHEMA, WrittenRounds, path_of, write
 
+from fluss_tiering.lake.files import FileContent, LiveDataFile
 from fluss_tiering.lake.iceberg import parquet
 from fluss_tiering.lake.iceberg.by_position import data_file_keys
 from fluss_tiering.lake.key_index import hash_keys
-from fluss_tiering.lake.protocol import FileContent, LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
 
+from fluss_tiering.lake.files import FileContent, LakeFile, LiveDataFile, NotedPlace
 from fluss_tiering.lake.iceberg.by_position import PositionFileWriter
-from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile, NotedPlace, PieceWriter
+from fluss_tiering.lake.protocol import PieceWriter
 
 SCHEMA = pa.schema(
     [

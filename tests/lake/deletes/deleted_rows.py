@@ -15,6 +15,7 @@ from places import deletes_of, shared_delete_file
 
 import judges
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.files import LakeFile, LiveDataFile
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.deletes import (
     DeletePlace,
@@ -24,7 +25,7 @@ from fluss_tiering.lake.iceberg.deletes import (
     write_vectors,
 )
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import LakeCommit, LakeFile, LiveDataFile
+from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 
 COLUMNS = (

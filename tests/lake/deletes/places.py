@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from fluss_tiering.lake.files import FileContent, LakeFile
 from fluss_tiering.lake.iceberg.deletes import DeletePlace, PositionDeletes
 from fluss_tiering.lake.iceberg.deletes.schema import PATH_COLUMN, PATH_ID, POSITION_ID, SCHEMA
 from fluss_tiering.lake.iceberg.metrics.modes import FULL
 from fluss_tiering.lake.iceberg.parquet import OpenFile, ParquetFileWriter
-from fluss_tiering.lake.protocol import FileContent, LakeFile
 
 SETTINGS = ParquetFileWriter(pa.schema([]), None, ("zstd", None), 1 << 30, {})
 

@@ -10,10 +10,10 @@ import pytest
 from deleted_rows import DeletedRows
 from places import deletes_of
 
+from fluss_tiering.lake.files import FileMetrics, LakeFile
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.lake.iceberg.deletes import PresentDeletes, write_vectors
 from fluss_tiering.lake.object_store import path_of
-from fluss_tiering.lake.protocol import FileMetrics, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from judges import DUCKDB, PYICEBERG, SPARK
 

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import deletes_of, place_in, shared_delete_file
 
+from fluss_tiering.lake.files import FileContent, LakeFile
 from fluss_tiering.lake.iceberg.deletes import (
     PositionDeletes,
     position_files,
@@ -29,7 +30,6 @@ from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.object_store import path_of
-from fluss_tiering.lake.protocol import FileContent, LakeFile
 
 PATH_ID, POSITION_ID = 2147483546, 2147483545
 LONG = "file:/lake/" + "a long folder/" * 20

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 import pytest
 from deleted_rows import DeletedRows
 
+from fluss_tiering.lake.files import LakeFile
 from fluss_tiering.lake.iceberg.java import jvm_of
-from fluss_tiering.lake.protocol import LakeFile
 from judges import CLICKHOUSE, DUCKDB, PYICEBERG, SPARK
 
 READERS = {2: (SPARK, DUCKDB, CLICKHOUSE, PYICEBERG), 3: (SPARK, DUCKDB, PYICEBERG)}

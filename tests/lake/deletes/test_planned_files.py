@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from lake_support import spark_table
 
+from fluss_tiering.lake.files import FileContent, LakeFile, LiveDataFile, VectorPlace
 from fluss_tiering.lake.iceberg.deletes import live_data_files
-from fluss_tiering.lake.protocol import FileContent, LakeFile, LiveDataFile, VectorPlace
 
 _NUMBERS = itertools.count(1)
 PROPERTIES = "'write.delete.mode' = 'merge-on-read', 'write.distribution-mode' = 'hash'"

@@ -10,13 +10,13 @@ import pytest
 from deleted_rows import DAY, DeletedRows
 from places import deletes_of
 
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile
 from fluss_tiering.lake.iceberg.deletes.puffin import PuffinWriter
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.iceberg.maintenance.file_rows import Lineage
 from fluss_tiering.lake.iceberg.maintenance.place_groups import PlannedRewrite, can_rewrite, planned_rewrite
 from fluss_tiering.lake.iceberg.maintenance.rewrites import PartitionValues, Rewritten
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
 from judges import DUCKDB, PYICEBERG, SPARK
 
 ALL = {"rewrite-all": "true"}

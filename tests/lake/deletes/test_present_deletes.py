@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from places import deletes_of, place_in, shared_delete_file
 
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile
 from fluss_tiering.lake.iceberg.deletes import (
     PresentDeletes,
     present,
@@ -22,7 +23,6 @@ from fluss_tiering.lake.iceberg.deletes import (
 from fluss_tiering.lake.iceberg.deletes.puffin import PuffinWriter
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector, union_of
 from fluss_tiering.lake.object_store import ExpiredCredentialsError, path_of
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 REMEDY = "restore it from a backup, or from an older version if its store keeps versions"

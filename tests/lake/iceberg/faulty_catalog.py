@@ -16,6 +16,7 @@ from lake_support import Lake
 from table_support import commit_of
 
 import judges
+from fluss_tiering.lake.files import LakeFile
 from fluss_tiering.lake.iceberg.deletes import (
     DeletePlace,
     PositionDeletes,
@@ -25,7 +26,6 @@ from fluss_tiering.lake.iceberg.deletes import (
     write_vectors,
 )
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import LakeFile
 from fluss_tiering.model.table import TableInfo, TablePath
 from http_proxy import CutOff, Proxy
 

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from written_files import BINARY, FULL_RANGE, SYSTEM, TEXT, array_of, files_of, groups_of, metrics_of
 
+from fluss_tiering.lake.files import FileMetrics
 from fluss_tiering.lake.iceberg import parquet as writing
+from fluss_tiering.lake.iceberg.dictionaries import Dictionaries, repeating_columns
 from fluss_tiering.lake.iceberg.layout import schema_json
 from fluss_tiering.lake.iceberg.metrics.bounds import encoded
 from fluss_tiering.lake.iceberg.metrics.modes import COUNTS, FULL, NONE, TRUNCATED, MetricsMode, metrics_modes
-from fluss_tiering.lake.iceberg.parquet import Dictionaries, ParquetFileWriter, repeating_columns
-from fluss_tiering.lake.protocol import FileMetrics
+from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
 from fluss_tiering.model.table import Column, DataType, TableDescriptor
 
 

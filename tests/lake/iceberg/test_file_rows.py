@@ -15,10 +15,10 @@ import pytest
 from pyarrow import fs
 
 from fluss_tiering.formats.micros import as_type
+from fluss_tiering.lake.files import LiveDataFile
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.iceberg.maintenance import file_rows
 from fluss_tiering.lake.iceberg.maintenance.file_rows import Lineage, UnknownLayoutError, first_offset, read_rows
-from fluss_tiering.lake.protocol import LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 LOCAL = fs.LocalFileSystem()

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss_tiering.formats.lake_offsets import offsets_from_json, offsets_to_json
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile, VectorPlace
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.metadata.properties import WriteProperties, write_properties
 from fluss_tiering.lake.iceberg.summary import COMMIT_ID, from_summary, offsets_fit, to_summary
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, ForeignCommit, LakeCommit, LakeFile, VectorPlace
+from fluss_tiering.lake.protocol import ForeignCommit, LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 

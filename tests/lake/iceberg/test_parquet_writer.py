@@ -16,10 +16,10 @@ from pyiceberg.schema import Schema
 
 import fluss_tiering.lake.iceberg.parquet as writing
 from fluss_tiering.formats.micros import lake_type
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile, NotedPlace
 from fluss_tiering.lake.iceberg.field_ids import with_field_ids
 from fluss_tiering.lake.iceberg.layout import schema_json
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, NotedPlace
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, Column, DataType, TableDescriptor
 

@@ -16,11 +16,12 @@ from table_support import (
 )
 
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.files import LakeFile
 from fluss_tiering.lake.iceberg import table as table_module
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import LakeCommit, LakeFile
+from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from table_support import PATH
 
+from fluss_tiering.lake.files import ANY_BUCKET, LiveDataFile
 from fluss_tiering.lake.iceberg.placement import Placement
-from fluss_tiering.lake.protocol import ANY_BUCKET, LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo
 

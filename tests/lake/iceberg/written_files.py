@@ -12,9 +12,9 @@ import pytest
 from hypothesis import strategies as st
 
 import fluss_tiering.lake.iceberg.parquet as writing
+from fluss_tiering.lake.files import FileMetrics, LakeFile
 from fluss_tiering.lake.iceberg.metrics.modes import MetricsMode
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
-from fluss_tiering.lake.protocol import FileMetrics, LakeFile
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
 
 SYSTEM = (

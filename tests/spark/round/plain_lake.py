@@ -19,18 +19,9 @@ import pyarrow.parquet as pq
 from plain_positions import PlainPositionWriter, deleted_rows
 
 from fluss_tiering.formats.micros import lake_type
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile, LakePlace, LiveDataFile
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
-from fluss_tiering.lake.protocol import (
-    CommittedSnapshot,
-    FileContent,
-    FileMetrics,
-    LakeCommit,
-    LakeFile,
-    LakePlace,
-    LakeTableSize,
-    LiveDataFile,
-    ReadOffsets,
-)
+from fluss_tiering.lake.protocol import CommittedSnapshot, LakeCommit, LakeTableSize, ReadOffsets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableInfo
 

@@ -17,16 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile, LiveDataFile, NotedPlace, RebasedPlace
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
-from fluss_tiering.lake.protocol import (
-    FileContent,
-    FileMetrics,
-    LakeFile,
-    LiveDataFile,
-    NotedPlace,
-    PieceWriter,
-    RebasedPlace,
-)
+from fluss_tiering.lake.protocol import PieceWriter
 
 Key = tuple[Any, ...]
 Positions = dict[str, list[int]]

@@ -11,9 +11,7 @@ from typing import Any, cast
 import pytest
 
 from engine_support import table_info
-from fluss_tiering.lake.names import round_file_name
-from fluss_tiering.lake.object_store import ExpiredCredentialsError
-from fluss_tiering.lake.protocol import (
+from fluss_tiering.lake.files import (
     ANY_BUCKET,
     FileContent,
     FileMetrics,
@@ -23,6 +21,8 @@ from fluss_tiering.lake.protocol import (
     NotedPlace,
     RebasedPlace,
 )
+from fluss_tiering.lake.names import round_file_name
+from fluss_tiering.lake.object_store import ExpiredCredentialsError
 from fluss_tiering.model.table import KvSnapshot, TableBucket
 from fluss_tiering.spark.round import deletes as deletes_module
 from fluss_tiering.spark.round.deletes import DeleteJob, PlannedDeletes, with_deletes

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
 from fluss_tiering.lake.object_store import ExpiredCredentialsError
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     Column,

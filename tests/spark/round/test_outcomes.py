@@ -7,8 +7,9 @@ import re
 import pytest
 from spark_support import Tiering, named
 
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile, VectorPlace
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, LakeTableSize, VectorPlace
+from fluss_tiering.lake.protocol import LakeTableSize
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import MAX_PARTITIONS, TieringStats

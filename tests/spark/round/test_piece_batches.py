@@ -11,7 +11,7 @@ import pytest
 
 from engine_support import SCHEMA, table_info
 from fluss_tiering.formats.log.batch import ChangeType, LogBatch
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, LiveDataFile
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile, LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import KvSnapshot, StorageDescription, TableBucket, TableInfo
 from fluss_tiering.spark.round import pieces

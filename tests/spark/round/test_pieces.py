@@ -15,8 +15,8 @@ import pytest
 from engine_support import VirtualClock
 from fluss_tiering.formats.micros import lake_type
 from fluss_tiering.formats.schema import arrow_schema
+from fluss_tiering.lake.files import FileContent, LakeFile
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
-from fluss_tiering.lake.protocol import FileContent, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.round import pieces

@@ -11,7 +11,7 @@ from plain_lake import PlainLake, PlainTable
 from plain_rounds import Application, named
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.lake.protocol import FileContent
+from fluss_tiering.lake.files import FileContent
 from fluss_tiering.model.column_changes import AddColumn
 from fluss_tiering.model.table import BucketInfo, Column, DataType, KvSnapshot, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import Claim

@@ -12,7 +12,7 @@ import pytest
 from plain_lake import PlainTable
 from plain_rounds import Application, named
 
-from fluss_tiering.lake.protocol import FileContent, LakeFile
+from fluss_tiering.lake.files import FileContent, LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo, WriteKind
 from fluss_tiering.spark.round import round as round_module

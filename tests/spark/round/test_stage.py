@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from engine_support import table_info
-from fluss_tiering.lake.protocol import NotedPlace
+from fluss_tiering.lake.files import NotedPlace
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import StorageDescription, TableBucket, TableInfo
 from fluss_tiering.model.tiering import Claim

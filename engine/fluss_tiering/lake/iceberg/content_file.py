@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile
 
 _NO_METRICS: Final = FileMetrics(0)
 _LEVEL: Final = 1

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from fluss_tiering.lake.files import ANY_BUCKET, LakePlace, LiveDataFile
 from fluss_tiering.lake.iceberg.deletes import can_be_read
 from fluss_tiering.lake.iceberg.layout import has_text_keys
 from fluss_tiering.lake.iceberg.validation import spec_fields
 from fluss_tiering.lake.names import procedure_call
-from fluss_tiering.lake.protocol import ANY_BUCKET, LakePlace, LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 

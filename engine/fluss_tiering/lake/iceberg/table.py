@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fluss_tiering.formats.lake_offsets import offsets_from_json, offsets_to_json
 from fluss_tiering.formats.micros import lake_type
+from fluss_tiering.lake.files import LakeFile, LakePlace, LiveDataFile
 from fluss_tiering.lake.iceberg.by_position import PositionFileWriter, look_at_folder
 from fluss_tiering.lake.iceberg.by_rows import PartitionedFileWriter, computable
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter, locations_of
@@ -40,16 +41,7 @@ from fluss_tiering.lake.iceberg.pruning.bloom_filters import bloom_filters
 from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
 from fluss_tiering.lake.key_index import IndexStore
 from fluss_tiering.lake.names import round_file_name
-from fluss_tiering.lake.protocol import (
-    CommittedSnapshot,
-    ForeignCommit,
-    LakeCommit,
-    LakeFile,
-    LakePlace,
-    LakeTableSize,
-    LiveDataFile,
-    ReadOffsets,
-)
+from fluss_tiering.lake.protocol import CommittedSnapshot, ForeignCommit, LakeCommit, LakeTableSize, ReadOffsets
 from fluss_tiering.lake.shared_folder import local_path, require_seen
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.partition_by import PartitionTransform

@@ -16,7 +16,8 @@ import uuid
 from collections.abc import Sequence
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.lake.protocol import LakeCatalog, LakeCommit, LakeFile, LakeTable, ReadOffsets
+from fluss_tiering.lake.files import LakeFile
+from fluss_tiering.lake.protocol import LakeCatalog, LakeCommit, LakeTable, ReadOffsets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import LakeSnapshot
 from fluss_tiering.model.table import TableInfo

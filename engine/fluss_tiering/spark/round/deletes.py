@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from fluss_tiering.lake.names import round_file_name
-from fluss_tiering.lake.protocol import (
+from fluss_tiering.lake.files import (
     FileContent,
     LakeFile,
-    LakeFileWriter,
     LakePlace,
-    LakeTable,
     LiveDataFile,
     NotedPlace,
     RebasedPlace,
     RowPartition,
 )
+from fluss_tiering.lake.names import round_file_name
+from fluss_tiering.lake.protocol import LakeFileWriter, LakeTable
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.round.keepalive import RoundGuard
 from fluss_tiering.spark.round.pieces import PieceWork, peak_bytes, until_expired

@@ -17,8 +17,9 @@ import numpy as np
 from pyspark import TaskContext
 
 from fluss_tiering.formats.log.batch import ChangeType, LogBatch
+from fluss_tiering.lake.files import LakePlace, LiveDataFile
 from fluss_tiering.lake.object_store import ExpiredCredentialsError
-from fluss_tiering.lake.protocol import LakeFileWriter, LakePlace, LiveDataFile, PieceWriter
+from fluss_tiering.lake.protocol import LakeFileWriter, PieceWriter
 from fluss_tiering.model.table import StorageDescription, TableInfo
 from fluss_tiering.spark.round.plan import LogPiece, Piece, SnapshotPiece
 from fluss_tiering.spark.round.reduce import DEFAULT_BUFFER_BYTES, Reducer

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fluss_tiering.lake.protocol import LakeFile, LakeTableSize
+from fluss_tiering.lake.files import LakeFile
+from fluss_tiering.lake.protocol import LakeTableSize
 from fluss_tiering.model.table import TablePath
 from fluss_tiering.model.tiering import MAX_PARTITIONS, TieringState, TieringStats
 

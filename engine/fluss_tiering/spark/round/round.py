@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from fluss_tiering.client import TieringClient
 from fluss_tiering.client.security import ClientSecurity
+from fluss_tiering.lake.files import LakeFile
 from fluss_tiering.lake.names import round_file_name
-from fluss_tiering.lake.protocol import LakeCatalog, LakeFile, LakeTable
+from fluss_tiering.lake.protocol import LakeCatalog, LakeTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import (
     BucketInfo,

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fluss_tiering.lake.files import ANY_BUCKET, LakeFile, LiveDataFile, RowPartition
 from fluss_tiering.lake.iceberg.deletes import (
     FIRST_WITH_VECTORS,
     DeletePlace,
@@ -18,7 +19,6 @@ from fluss_tiering.lake.iceberg.deletes import (
 )
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.key_index import Matches
-from fluss_tiering.lake.protocol import ANY_BUCKET, LakeFile, LiveDataFile, RowPartition
 
 
 class FoundRows:

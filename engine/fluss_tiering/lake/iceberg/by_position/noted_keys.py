@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from fluss_tiering.lake.files import LakeFile
 from fluss_tiering.lake.iceberg.by_position.found_rows import FoundRows
 from fluss_tiering.lake.iceberg.by_position.place_index import PlaceIndex
 from fluss_tiering.lake.iceberg.deletes import DeletePlace
@@ -27,7 +28,7 @@ from fluss_tiering.lake.key_index import (
     hash_keys,
 )
 from fluss_tiering.lake.object_store import naming_expired_credentials
-from fluss_tiering.lake.protocol import Int64s, LakeFile
+from fluss_tiering.lake.protocol import Int64s
 
 
 class KeyNotingWriter:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
+from fluss_tiering.lake.files import LiveDataFile
 from fluss_tiering.lake.iceberg.by_position.data_file_keys import read_keys
 from fluss_tiering.lake.key_index import (
     Hashes,
@@ -36,7 +37,6 @@ from fluss_tiering.lake.key_index import (
     write_state,
 )
 from fluss_tiering.lake.object_store import ExpiredCredentialsError
-from fluss_tiering.lake.protocol import LiveDataFile
 from fluss_tiering.lake.shared_folder import local_path
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.storage.files import temporary_folder

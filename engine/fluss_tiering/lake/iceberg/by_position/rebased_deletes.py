@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
+from fluss_tiering.lake.files import LakeFile, RebasedPlace
 from fluss_tiering.lake.iceberg.by_position.data_file_keys import read_keys
 from fluss_tiering.lake.iceberg.by_position.found_rows import FoundRows
 from fluss_tiering.lake.iceberg.by_position.place_index import KEYS_AT_ONCE, PlaceIndex
@@ -20,7 +21,6 @@ from fluss_tiering.lake.iceberg.deletes import DeletePlace, present_deletes
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.key_index import Hashes
 from fluss_tiering.lake.object_store import naming_expired_credentials
-from fluss_tiering.lake.protocol import LakeFile, RebasedPlace
 
 
 def write_rebased_deletes(

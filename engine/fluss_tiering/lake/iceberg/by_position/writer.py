@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from fluss_tiering.lake.files import LakeFile, LiveDataFile, NotedPlace, RebasedPlace
 from fluss_tiering.lake.iceberg.by_position.found_rows import FoundRows
 from fluss_tiering.lake.iceberg.by_position.noted_keys import KeyNotingWriter, write_noted_deletes
 from fluss_tiering.lake.iceberg.by_position.place_index import KEYS_AT_ONCE, PlaceIndex
@@ -16,15 +17,7 @@ from fluss_tiering.lake.iceberg.deletes import DeletePlace
 from fluss_tiering.lake.iceberg.parquet import FilePlace, ParquetFileWriter, Written
 from fluss_tiering.lake.key_index import Hashes, IndexStore, Place
 from fluss_tiering.lake.object_store import naming_expired_credentials
-from fluss_tiering.lake.protocol import (
-    Int64s,
-    LakeFile,
-    LiveDataFile,
-    NotedPlace,
-    NotingPieceWriter,
-    PieceWriter,
-    RebasedPlace,
-)
+from fluss_tiering.lake.protocol import Int64s, NotingPieceWriter, PieceWriter
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_tiering.formats.micros import column_of
+from fluss_tiering.lake.files import RowPartition
 from fluss_tiering.lake.names import quoted
-from fluss_tiering.lake.protocol import RowPartition
 from fluss_tiering.model.data_type import DataType, DataTypeRoot
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.partition_by import PartitionTransform, expected_type

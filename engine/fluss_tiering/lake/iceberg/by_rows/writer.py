@@ -8,16 +8,17 @@ from typing import Final
 
 import pyarrow as pa
 
+from fluss_tiering.lake.files import LakeFile, RowPartition
 from fluss_tiering.lake.iceberg.by_rows.transforms import RowTransform, rows_by_partition
+from fluss_tiering.lake.iceberg.dictionaries import Dictionaries
 from fluss_tiering.lake.iceberg.parquet import (
-    Dictionaries,
     FilePlace,
     ParquetFileWriter,
     ParquetPieceWriter,
     Written,
     most_buffered_bytes,
 )
-from fluss_tiering.lake.protocol import Int64s, LakeFile, PieceWriter, RowPartition
+from fluss_tiering.lake.protocol import Int64s, PieceWriter
 
 _DIVIDED_BYTES: Final = 16 << 20
 """How many bytes of rows are divided among the partitions at once."""

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from pyarrow import fs
 
+from fluss_tiering.lake.files import LakeFile
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
 from fluss_tiering.lake.parallel import map_on_store
-from fluss_tiering.lake.protocol import LakeFile
 
 ItemT = TypeVar("ItemT")
 

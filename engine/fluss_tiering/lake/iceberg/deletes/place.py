@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from pyarrow import fs
 
+from fluss_tiering.lake.files import RowPartition
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter
 from fluss_tiering.lake.object_store import filesystem_of, path_of, require_valid
-from fluss_tiering.lake.protocol import RowPartition
 from fluss_tiering.lake.shared_folder import require_shared
 
 

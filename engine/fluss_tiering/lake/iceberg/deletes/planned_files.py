@@ -7,9 +7,9 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile, LiveDataFile, VectorPlace
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.library import JavaTable, ask
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, LiveDataFile, VectorPlace
 
 _LEVEL: Final = 1
 """The level of the compression, the fastest."""

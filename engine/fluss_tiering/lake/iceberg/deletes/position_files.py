@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from fluss_tiering.formats.micros import column_of
+from fluss_tiering.lake.files import FileContent, LakeFile
 from fluss_tiering.lake.iceberg.deletes.each_file import write_each
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.positions import PositionDeletes
@@ -26,7 +27,7 @@ from fluss_tiering.lake.iceberg.deletes.schema import PATH_COLUMN, PATH_ID, POSI
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector, union_of
 from fluss_tiering.lake.iceberg.metrics.modes import FULL
 from fluss_tiering.lake.iceberg.parquet import OpenFile
-from fluss_tiering.lake.protocol import FileContent, Int64s, LakeFile
+from fluss_tiering.lake.protocol import Int64s
 
 _FEW_DATA_FILES: Final = 8
 """Up to this many touched data files have a delete file each."""

@@ -11,13 +11,13 @@ import pyarrow as pa
 from pyarrow import fs
 
 from fluss_tiering.lake.damaged_parquet import MISSING, naming_damage, open_parquet, unreadable_file
+from fluss_tiering.lake.files import LakeFile
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.puffin import read_vector
 from fluss_tiering.lake.iceberg.deletes.schema import PATH_COLUMN, POSITION_COLUMN
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector, union_of
 from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
 from fluss_tiering.lake.parallel import map_on_store
-from fluss_tiering.lake.protocol import LakeFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 _BATCH_ROWS: Final = 1 << 16

@@ -14,9 +14,9 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import fs
 
+from fluss_tiering.lake.files import VectorPlace
 from fluss_tiering.lake.iceberg.deletes.vector import BLOB_TYPE, DeletionVector
 from fluss_tiering.lake.object_store import path_of
-from fluss_tiering.lake.protocol import VectorPlace
 from fluss_tiering.version import __version__
 
 _MAGIC: Final = b"PFA1"

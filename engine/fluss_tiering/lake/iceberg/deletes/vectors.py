@@ -11,13 +11,13 @@ from typing import Final
 
 from pyarrow import fs
 
+from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile, VectorPlace
 from fluss_tiering.lake.iceberg.deletes.each_file import write_each
 from fluss_tiering.lake.iceberg.deletes.place import DeletePlace
 from fluss_tiering.lake.iceberg.deletes.positions import PositionDeletes
 from fluss_tiering.lake.iceberg.deletes.present import PresentDeletes
 from fluss_tiering.lake.iceberg.deletes.puffin import PuffinWriter
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
-from fluss_tiering.lake.protocol import FileContent, FileMetrics, LakeFile, VectorPlace
 
 FIRST_WITH_VECTORS: Final = 3
 """The first format version that has deletion vectors, and no new position delete files."""

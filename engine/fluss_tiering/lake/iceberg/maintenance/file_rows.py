@@ -15,10 +15,10 @@ from pyarrow import fs
 
 from fluss_tiering.formats.micros import column_of
 from fluss_tiering.lake.damaged_parquet import naming_damage, open_parquet, unreadable_file
+from fluss_tiering.lake.files import LiveDataFile
 from fluss_tiering.lake.iceberg.deletes.vector import DeletionVector
 from fluss_tiering.lake.iceberg.field_ids import FIELD_ID, id_of, parts_of
 from fluss_tiering.lake.object_store import path_of
-from fluss_tiering.lake.protocol import LiveDataFile
 from fluss_tiering.model.table import OFFSET_COLUMN
 
 _BATCH_ROWS: Final = 1 << 16

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from fluss_tiering.lake.files import LakeFile, LakePlace, LiveDataFile
 from fluss_tiering.lake.iceberg.deletes import live_data_files
 from fluss_tiering.lake.iceberg.file_counts import file_counts
 from fluss_tiering.lake.iceberg.library import JavaPlan, ask, call
@@ -19,7 +20,6 @@ from fluss_tiering.lake.iceberg.maintenance.file_rows import Lineage
 from fluss_tiering.lake.iceberg.maintenance.place_rewriter import PlaceRewriter, PlaceWork
 from fluss_tiering.lake.iceberg.maintenance.rewrites import PartitionValues, Rewritten, largest
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import LakeFile, LakePlace, LiveDataFile
 
 _UNREAD: Final = (".avro", ".orc")
 """What the names of delete files end with that our tasks do not read."""

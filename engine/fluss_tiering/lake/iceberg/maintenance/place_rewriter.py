@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from pyspark import TaskContext
 
+from fluss_tiering.lake.files import LakeFile, LiveDataFile
 from fluss_tiering.lake.iceberg.by_position import PositionFileWriter
 from fluss_tiering.lake.iceberg.by_position.place_index import PlaceIndex
 from fluss_tiering.lake.iceberg.deletes import DeletePlace, present_deletes
@@ -22,7 +23,6 @@ from fluss_tiering.lake.iceberg.maintenance.file_rows import (
 from fluss_tiering.lake.iceberg.parquet import FilePlace, ParquetFileWriter, ParquetPieceWriter, Written
 from fluss_tiering.lake.object_store import naming_expired_credentials, path_of
 from fluss_tiering.lake.parallel import map_on_store
-from fluss_tiering.lake.protocol import LakeFile, LiveDataFile
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 
 

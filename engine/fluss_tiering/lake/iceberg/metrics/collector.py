@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fluss_tiering.formats.schema import is_list
+from fluss_tiering.lake.files import FileMetrics
 from fluss_tiering.lake.iceberg.metrics.bounds import RawValue, encoded, prefix_of
 from fluss_tiering.lake.iceberg.metrics.modes import TRUNCATED, MetricsMode
-from fluss_tiering.lake.protocol import FileMetrics
 
 FIELD_ID: Final = b"PARQUET:field_id"
 _LONGEST_STATISTIC: Final = 4096
