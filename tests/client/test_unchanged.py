@@ -16,7 +16,7 @@ from fluss_tiering.client import TieringClient, finish_unchanged_tables
 from fluss_tiering.client.unchanged import records_waiting
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import Claim, HeartbeatEntry, TieringState
-from fluss_tiering.spark import application
+from fluss_tiering.spark import application, without_spark
 from fluss_tiering.spark.options import TierOptions
 from waiting import WAIT_S, wait_until
 
@@ -127,7 +127,7 @@ def test_a_table_that_is_pending_again_at_once_starts_no_spark(
         wait_until(pending)
         return done
 
-    monkeypatch.setattr(application, "finish_unchanged_tables", finish_and_wait)
+    monkeypatch.setattr(without_spark, "finish_unchanged_tables", finish_and_wait)
     table = new_table(client, [1], freshness="1ms")
     client.alter_table(table.path, {"table.datalake.tier-when-unchanged": "true"})
     tier(client, table)

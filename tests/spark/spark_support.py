@@ -27,7 +27,7 @@ from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.result import PieceResult, TableResult
-from fluss_tiering.spark.round.round import RoundServices
+from fluss_tiering.spark.round.services import RoundServices
 
 _NUMBERS = itertools.count(1)
 

@@ -19,7 +19,7 @@ from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.plan import Piece, PlanLimits, SnapshotPiece
 from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.result import PieceResult, TableResult
-from fluss_tiering.spark.round.round import RoundServices
+from fluss_tiering.spark.round.services import RoundServices
 from fluss_tiering.spark.round.shared_stage import SharedStages
 from fluss_tiering.spark.round.stage import Job
 from fluss_tiering.spark.table_run import TableRun

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import socket
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Final
 
@@ -37,7 +34,7 @@ if __name__ == "__main__" and (
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from fluss_tiering.client import TieringClient, finish_unchanged_tables
+from fluss_tiering.client import TieringClient
 from fluss_tiering.client.unchanged import fail_tables
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.object_store import require_store
@@ -47,11 +44,11 @@ from fluss_tiering.model.lake import is_switched_on, not_tiered
 from fluss_tiering.model.table import TableInfo, TablePath
 from fluss_tiering.model.tiering import MAX_SENT_ERROR_CHARS, RoundOrigin, TieringState
 from fluss_tiering.model.units import parse_duration_ms, parse_memory_size
-from fluss_tiering.spark.drain import REST_S, Drain, DrainLimits, PendingTables
+from fluss_tiering.spark.drain import Drain, DrainLimits, PendingTables
 from fluss_tiering.spark.ended import SparkEndedError, spark_has_ended
 from fluss_tiering.spark.maintenance.background import BackgroundMaintenance
 from fluss_tiering.spark.maintenance.maintain import Maintenance
-from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Plan, tables_to_maintain
+from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Plan
 from fluss_tiering.spark.maintenance.words import begin_text, done_text
 from fluss_tiering.spark.options import TierOptions, parse_arguments
 from fluss_tiering.spark.retry import RetryingClient
@@ -60,7 +57,7 @@ from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease, open_le
 from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.progress import Progress
 from fluss_tiering.spark.round.result import TableResult
-from fluss_tiering.spark.round.round import RoundServices
+from fluss_tiering.spark.round.services import RoundServices
 from fluss_tiering.spark.round.shared_stage import SharedStages
 from fluss_tiering.spark.round.stage import Parallelism
 from fluss_tiering.spark.startup.checks import check_may_tier, require_classic
@@ -70,6 +67,7 @@ from fluss_tiering.spark.startup.session import own_session
 from fluss_tiering.spark.startup.workers import shipped, warm_up
 from fluss_tiering.spark.status_stream import StatusStream
 from fluss_tiering.spark.table_run import TableRun, cancelled_error
+from fluss_tiering.spark.without_spark import before_spark, without_spark
 from fluss_tiering.version import other_version
 
 EXIT_TABLE_FAILED: Final = 1
@@ -77,9 +75,6 @@ EXIT_CANNOT_START: Final = 2
 EXIT_INTERRUPTED: Final = 3
 
 _YARN_FILTER: Final = "org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter"
-
-_LOOK_S: Final = 1.0
-"""The longest time between two looks at what is pending, in seconds."""
 
 _MAINTENANCE_COMMIT_BYTES: Final = 128 << 20
 """Maintenance that gives way to a round loses about this much of its work, and keeps what it committed before."""
@@ -119,7 +114,7 @@ def run(
             client.get_tables(options.tables)
             done: dict[TablePath, TableResult] = {}
             if spark is None and not under_spark_submit():
-                done, options, needs_spark = _before_spark(client, options)
+                done, options, needs_spark = before_spark(client, options)
                 if not needs_spark:
                     return [done[path] for path in sorted(done)]
             drained = _Application(options, client, stack, spark, progress, starting=starting).drain(maintained)
@@ -129,7 +124,7 @@ def run(
         switched_off = [table.path for table in existing if not is_switched_on(table)]
         untiered |= {path: _untiered(path, not_tiered(path)) for path in switched_off}
         tables = [table for table in existing if table.path not in untiered]
-        done = {} if spark is not None else _without_spark(client, options, [table.path for table in tables])
+        done = {} if spark is not None else without_spark(client, options, [table.path for table in tables])
         if spark is None and not under_spark_submit():
             done |= _refused(client, options, [table for table in tables if table.path not in done])
         rest = [table for table in tables if table.path not in done]
@@ -383,85 +378,6 @@ def _refused(client: TieringClient, options: TierOptions, tables: Sequence[Table
         path: TableResult(path, TieringState.FAILED, 0.0, epoch=claim.tiering_epoch, error=errors[path], recorded=True)
         for path, claim in claims.items()
     }
-
-
-def _without_spark(
-    client: TieringClient, options: TierOptions, paths: Sequence[TablePath]
-) -> dict[TablePath, TableResult]:
-    """Run the rounds of the tables that have nothing new, if this process would have to start Spark for them.
-
-    A drain runs those of pending tables, which are all pending tables if it names none.
-    """
-    if under_spark_submit():
-        return {}
-    wanted = frozenset(paths)
-    statuses = [
-        each
-        for each in client.list_tiering_statuses()
-        if (each.path in wanted or not paths) and (each.state is TieringState.PENDING or not options.drain)
-    ]
-    began = time.monotonic()
-    claims = finish_unchanged_tables(client, statuses, lease_id=options.lease_id, attempt_token=options.attempt_token)
-    seconds = time.monotonic() - began
-    return {
-        path: TableResult(path, TieringState.TIERED, seconds, epoch=claim.tiering_epoch, recorded=True)
-        for path, claim in claims.items()
-    }
-
-
-def _before_spark(
-    client: TieringClient, options: TierOptions
-) -> tuple[dict[TablePath, TableResult], TierOptions, bool]:
-    """Run the rounds of a drain that need no Spark. One that follows waits until a table needs Spark.
-
-    That is a pending table, or one to be maintained after nothing has been pending for the interval of maintenance.
-
-    Returns:
-        The outcomes, the options with the time that is left, and whether Spark is needed.
-    """
-    if not options.follow:
-        done = _without_spark(client, options, options.tables)
-        return done, options, _is_pending(client, options.tables, but=done)
-    budget_s = math.inf if options.time_budget is None else parse_duration_ms(options.time_budget) / 1000
-    began, done, needs_spark = time.monotonic(), dict[TablePath, TableResult](), False
-    interval_s = parse_duration_ms(options.maintenance_interval) / 1000
-    next_look = began + interval_s
-    rests_until: dict[TablePath, float] = {}
-    waiting = RetryingClient(options.server, stopped=threading.Event())
-    with waiting, PendingTables(waiting, options.tables) as pending:
-        while not needs_spark and (left_s := began + budget_s - time.monotonic()) > 0:
-            if due := [path for path in pending.longest_waiting() if time.monotonic() >= rests_until.get(path, 0.0)]:
-                done |= (now := _without_spark(waiting, options, due))
-                rests_until |= dict.fromkeys(now, time.monotonic() + REST_S)
-                needs_spark = _is_pending(waiting, due, but=now)
-            elif time.monotonic() >= next_look:
-                next_look += interval_s
-                needs_spark = _has_lake_to_maintain(waiting, options.tables)
-            if not needs_spark:
-                pending.wait(min(_LOOK_S, left_s))
-    if options.time_budget is not None:
-        options = replace(options, time_budget=f"{max(1, round(left_s * 1000))}ms")
-    return done, options, needs_spark
-
-
-def _has_lake_to_maintain(client: TieringClient, paths: Sequence[TablePath]) -> bool:
-    """Return whether the options of a table ask for maintenance, and something of it is in the lake."""
-    return any(
-        client.lake_snapshot(table.path) is not None
-        for table, _ in tables_to_maintain(client, ())
-        if not paths or table.path in paths
-    )
-
-
-def _is_pending(client: TieringClient, paths: Sequence[TablePath], *, but: Collection[TablePath]) -> bool:
-    """Return whether one of the tables is pending, or any table if none is named.
-
-    Args:
-        but: The tables that had a round a moment ago, which found nothing new. With a short freshness they can be
-            pending again.
-    """
-    pending = {each.path for each in client.list_tiering_statuses() if each.state is TieringState.PENDING}
-    return any(path in paths or not paths for path in pending.difference(but))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from fluss_tiering.spark.round.commit import LakeRewrittenError
 from fluss_tiering.spark.round.keepalive import KeepAlive, RoundGuard
 from fluss_tiering.spark.round.lease import Lease, Releaser, TableLease
 from fluss_tiering.spark.round.result import RoundOutcome, TableResult
-from fluss_tiering.spark.round.round import RoundServices, job_group, run_round
+from fluss_tiering.spark.round.round import run_round
+from fluss_tiering.spark.round.services import RoundServices, job_group
 from fluss_tiering.spark.runtime import Event
 
 _CANCELLED: Final = "cancelled: the application was told to stop before the round ended"

@@ -20,7 +20,7 @@ from fluss_tiering.spark.round.lease import Releaser, TableLease, open_lease
 from fluss_tiering.spark.round.pieces import StageJob
 from fluss_tiering.spark.round.plan import PlanLimits
 from fluss_tiering.spark.round.result import PieceResult, TableResult
-from fluss_tiering.spark.round.round import RoundServices
+from fluss_tiering.spark.round.services import RoundServices
 from fluss_tiering.spark.round.stage import Job
 from fluss_tiering.spark.runtime import Event, Runtime
 from fluss_tiering.spark.table_run import TableRun
