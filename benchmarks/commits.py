@@ -21,7 +21,7 @@ from examples.flights.environment import use_local_jars
 from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.library import ask
-from fluss_tiering.lake.iceberg.summary import OFFSETS_KEYS
+from fluss_tiering.lake.iceberg.metadata.summary import OFFSETS_KEYS
 from fluss_tiering.lake.protocol import LakeCommit, LakeTable
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath
 from fluss_tiering.spark.submit import spark_conf

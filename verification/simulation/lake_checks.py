@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluss_tiering.lake.iceberg.summary import from_summary
+from fluss_tiering.lake.iceberg.metadata.summary import from_summary
 from fluss_tiering.lake.protocol import LakeCommit, ReadOffsets
 from fluss_tiering.model.table import TableBucket, TableInfo
 from fluss_tiering.server.core.managers import Managers

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from fluss_tiering.formats.grouping import last_per_key
 from fluss_tiering.formats.log.batch import ChangeType
-from fluss_tiering.lake.iceberg import parquet, summary
+from fluss_tiering.lake.iceberg import parquet
 from fluss_tiering.lake.iceberg.by_position import found_rows
+from fluss_tiering.lake.iceberg.metadata import summary
 from fluss_tiering.lake.iceberg.metrics import bounds, collector, modes
 from fluss_tiering.lake.names import quoted
 from fluss_tiering.model.table import TableInfo

@@ -16,7 +16,7 @@ from table_support import (
 )
 
 from fluss_tiering.formats.lake_offsets import offsets_from_json, offsets_to_json
-from fluss_tiering.lake.iceberg import summary
+from fluss_tiering.lake.iceberg.metadata import summary
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 

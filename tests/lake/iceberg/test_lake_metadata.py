@@ -13,7 +13,7 @@ from fluss_tiering.formats.lake_offsets import offsets_from_json, offsets_to_jso
 from fluss_tiering.lake.files import FileContent, FileMetrics, LakeFile, VectorPlace
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.metadata.properties import WriteProperties, write_properties
-from fluss_tiering.lake.iceberg.summary import COMMIT_ID, from_summary, offsets_fit, to_summary
+from fluss_tiering.lake.iceberg.metadata.summary import COMMIT_ID, from_summary, offsets_fit, to_summary
 from fluss_tiering.lake.protocol import ForeignCommit, LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
@@ -143,7 +143,7 @@ def test_the_commits_of_others_are_told_apart():
 def test_a_summary_stays_small(monkeypatch):
     assert offsets_fit(commit_of({TableBucket(7, number): 10**6 for number in range(500)}))
     assert not offsets_fit(commit_of({TableBucket(7, number): 10**6 for number in range(1000)}))
-    monkeypatch.setattr("fluss_tiering.lake.iceberg.summary._MAX_OFFSETS_LENGTH", len('{"3":12}'))
+    monkeypatch.setattr("fluss_tiering.lake.iceberg.metadata.summary._MAX_OFFSETS_LENGTH", len('{"3":12}'))
     assert offsets_fit(commit_of({TableBucket(7, 3): 12}))
     assert not offsets_fit(commit_of({TableBucket(7, 3): 123}))
 

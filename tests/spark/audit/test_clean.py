@@ -14,8 +14,9 @@ import pytest
 from held_writer import HeldStage
 from spark_support import Tiering, command, data_folder, in_background, named
 
-from fluss_tiering.lake.iceberg import orphans, summary
+from fluss_tiering.lake.iceberg import orphans
 from fluss_tiering.lake.iceberg.commit import IcebergCommitter
+from fluss_tiering.lake.iceberg.metadata import summary
 from fluss_tiering.lake.names import epoch_of_file, round_file_name
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo

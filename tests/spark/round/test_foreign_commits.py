@@ -15,7 +15,7 @@ from spark_support import Tiering, named
 from engine_support import new_path
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg import commit as iceberg_commit
-from fluss_tiering.lake.iceberg.summary import to_summary
+from fluss_tiering.lake.iceberg.metadata.summary import to_summary
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_support import LEGACY, Tiering, named
 
 from fluss_tiering.client import TieringClient
-from fluss_tiering.lake.iceberg import summary
+from fluss_tiering.lake.iceberg.metadata import summary
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.tiering import TieringState
 from fluss_tiering.spark import application

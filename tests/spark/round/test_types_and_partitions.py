@@ -13,7 +13,7 @@ from spark_support import Tiering
 
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
-from fluss_tiering.lake.iceberg.summary import from_summary
+from fluss_tiering.lake.iceberg.metadata.summary import from_summary
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind

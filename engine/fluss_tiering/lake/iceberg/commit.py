@@ -15,7 +15,7 @@ from fluss_tiering.lake.files import FileContent, LakeFile
 from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.java import JAVA_ERRORS, UNKNOWN_OUTCOME, java_error_text
 from fluss_tiering.lake.iceberg.library import JavaTable, ask, call, delete_locations
-from fluss_tiering.lake.iceberg.summary import COMMIT_ID, to_summary
+from fluss_tiering.lake.iceberg.metadata.summary import COMMIT_ID, to_summary
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
@@ -21,8 +20,8 @@ from fluss_tiering.lake.iceberg.content_file import ContentFiles
 from fluss_tiering.lake.iceberg.deletes import live_data_files
 from fluss_tiering.lake.iceberg.field_ids import all_ids, all_ids_of_json, with_field_ids
 from fluss_tiering.lake.iceberg.java import lake_errors
-from fluss_tiering.lake.iceberg.layout import SORT_COLUMN
 from fluss_tiering.lake.iceberg.library import JavaPlan, JavaTable, ask, call, delete_locations
+from fluss_tiering.lake.iceberg.metadata.description import DescribedTable
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.metadata.own_commits import (
     committed_snapshot,
@@ -34,24 +33,21 @@ from fluss_tiering.lake.iceberg.metadata.own_commits import (
 )
 from fluss_tiering.lake.iceberg.metadata.properties import write_properties
 from fluss_tiering.lake.iceberg.metadata.renewal import RenewedTable
+from fluss_tiering.lake.iceberg.metadata.summary import from_summary, offsets_fit
 from fluss_tiering.lake.iceberg.metrics.modes import metrics_modes
 from fluss_tiering.lake.iceberg.parquet import ParquetFileWriter, write_file_without_rows
 from fluss_tiering.lake.iceberg.placement import Placement
 from fluss_tiering.lake.iceberg.pruning.bloom_filters import bloom_filters
-from fluss_tiering.lake.iceberg.summary import from_summary, offsets_fit
 from fluss_tiering.lake.key_index import IndexStore
 from fluss_tiering.lake.names import round_file_name
 from fluss_tiering.lake.protocol import CommittedSnapshot, ForeignCommit, LakeCommit, LakeTableSize, ReadOffsets
-from fluss_tiering.lake.shared_folder import local_path, require_seen
+from fluss_tiering.lake.shared_folder import require_seen
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.partition_by import PartitionTransform
 from fluss_tiering.model.table import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN, TableInfo
 from fluss_tiering.model.table_options import (
-    LAKE_COMMIT_BRANCH,
     LAKE_DELETE_FILES,
     LAKE_EXISTING_ROWS,
-    commit_branch_of,
-    delete_files_of,
     keeps_existing_rows,
 )
 
@@ -68,7 +64,7 @@ _MAX_PARTITIONS_LOOKED_AT: Final = 64
 """A look reads the list of manifests. If a round has more new partitions, all of them may have rows."""
 
 
-class IcebergTable:
+class IcebergTable(DescribedTable):
     """A `LakeTable`. The JVM's table object never refreshes by itself, so the base does not change."""
 
     def __init__(
@@ -92,26 +88,12 @@ class IcebergTable:
             by_rows: The fields of the spec, if they follow from the rows; None if they are the values of the partition
                 and perhaps the bucket.
         """
+        super().__init__(table, description)
         self._by_bucket = by_bucket
         self._by_rows = by_rows
-        self._table = table
         self._handle = handle
-        self._described = description
-        self._schema = description["schema"]
         self._spec = spec
         self._renewed = RenewedTable(table, handle, reload)
-        self._properties: Mapping[str, str] = description["properties"]
-        self._base: int | None = description.get("snapshot")
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the table has the clean layout, without `__bucket`, `__offset` and `__timestamp`."""
-        return all(field["name"] != BUCKET_COLUMN for field in self._schema["fields"])
-
-    @property
-    def table(self) -> TableInfo:
-        """The table, under the schema that the lake table follows."""
-        return self._table
 
     def names_in(self, snapshot_id: int) -> Mapping[str, str | None]:
         """Return the name that each column of the lake table had in a snapshot; None if the snapshot does not have it.
@@ -147,11 +129,6 @@ class IcebergTable:
             return False
         with lake_errors(f"read the history of the lake table {self._table.lake_path}"):
             return bool(ask(self._handle, "isOnlyRewrittenSince", snapshot_id))
-
-    @property
-    def commits_to_main(self) -> bool:
-        """Whether rounds commit to the main branch, which readers see."""
-        return commit_branch_of(self._table.descriptor.properties) == LAKE_COMMIT_BRANCH.default
 
     def unregistered_commit(
         self, known: int | None, read_offsets: ReadOffsets | None = None, *, published: bool = False
@@ -229,18 +206,6 @@ class IcebergTable:
             found = ask(self._handle, "haveRows", asked)
             return [values for values, has_rows in zip(places, found, strict=True) if has_rows]
 
-    def location(self) -> str:
-        """Return the table's own folder."""
-        return str(self._described["location"]).rstrip("/")
-
-    def data_location(self) -> str:
-        """Return the folder of the table's data files."""
-        return self._properties.get("write.data.path") or f"{self.location()}/data"
-
-    def metadata_location(self) -> str:
-        """Return the folder of the table's metadata files."""
-        return self._properties.get("write.metadata.path") or f"{self.location()}/metadata"
-
     def is_own_metadata(self, location: str) -> bool:
         """Return whether a metadata file belongs to this table, not to another one that had its name."""
         with lake_errors(f"read the metadata file {location}"):
@@ -296,44 +261,6 @@ class IcebergTable:
             FlussTieringError: STORAGE if there are no credentials for it.
         """
         return IndexStore(self._index_location(), self._renewed.io_properties(self.data_location(), renew=False))
-
-    @property
-    def format_version(self) -> int:
-        """The version of Iceberg's format that the table has."""
-        return int(self._described["formatVersion"])
-
-    @property
-    def metadata_file(self) -> str:
-        """The location of the metadata file from which the table was opened."""
-        return str(self._described["metadataFile"])
-
-    @property
-    def keeps_all_files(self) -> bool:
-        """Whether Iceberg refuses to expire snapshots and to delete orphan files of the table.
-
-        Nessie's catalog asks for it, since what one of its branches does not need may belong to another one.
-        """
-        return self._properties.get("gc.enabled", "true").lower() == "false"
-
-    @property
-    def snapshots_and_metadata_files(self) -> tuple[int, int]:
-        """The numbers of snapshots and of metadata files that the table names."""
-        return self._described["snapshots"], self._described["metadataFiles"]
-
-    @property
-    def uuid(self) -> str:
-        """The UUID of the Iceberg table."""
-        return str(self._described["uuid"])
-
-    @property
-    def _name(self) -> str:
-        """The name of the table in the catalog."""
-        return str(self._described["name"])
-
-    @property
-    def _deletes_by_position(self) -> bool:
-        descriptor = self._table.descriptor
-        return bool(descriptor.primary_key) and delete_files_of(descriptor.properties) == "position"
 
     def live_files(self, places: Collection[LakePlace]) -> Mapping[LakePlace, Sequence[LiveDataFile]]:
         """Return the data files that the base has of some places: see `LakeTable`.
@@ -402,38 +329,6 @@ class IcebergTable:
             "new": list(map(self._content.to_json, new)),
         }
         call(plan, "commit", self._renewed.for_commit(), described)
-
-    def _bounded_fields(self) -> set[int]:
-        """Return the ids of the fields of the key and of the sort order."""
-        order = {SORT_COLUMN, *self._sorted_by()}
-        sorted_by = {field["id"] for field in self._schema["fields"] if field["name"] in order}
-        return {*self._schema.get("identifier-field-ids", ()), *sorted_by}
-
-    def _sorted_by(self) -> tuple[str, ...]:
-        """Return the columns of the table's sort order; without one, the key columns that can differ within a file.
-
-        The order counts up to the first field that is not a column of the table in ascending order.
-        """
-        descriptor = self._table.descriptor
-        names = {field["id"]: field["name"] for field in self._schema["fields"]}
-        wanted = itertools.takewhile(
-            lambda field: field["transform"] == "identity" and field["direction"] == "asc",
-            self._described["sortOrder"]["fields"],
-        )
-        columns = [column.name for column in descriptor.columns]
-        order = tuple(itertools.takewhile(columns.__contains__, (names[field["source-id"]] for field in wanted)))
-        if order:
-            return order
-        return tuple(key for key in descriptor.primary_key if key not in descriptor.partition_keys)
-
-    def _shared_folder(self) -> str | None:
-        """Return a folder of the lake table that the driver sees, if the files are written beside it."""
-        own = f"{self.location()}/"
-        metadata = self.metadata_location()
-        path = local_path(metadata)
-        if path is None or not (metadata.startswith(own) and self.data_location().startswith(own)):
-            return None
-        return metadata if path.is_dir() else None
 
     def piece_location(self, bucket: int, name: str, partition_values: Sequence[str] = ()) -> str:
         """Return where Iceberg's location provider places a file with this name."""
@@ -521,9 +416,6 @@ class IcebergTable:
     def delete_files(self, files: Sequence[LakeFile]) -> None:
         """Delete files that no commit was tried with."""
         delete_locations(self._renewed.newest, locations_of(files))
-
-    def _has_rows(self) -> bool:
-        return self._base is not None and self._described["summary"].get("total-data-files") != "0"
 
     def _own(self, commit: LakeCommit) -> LakeCommit:
         require_same_table(self._table, commit)

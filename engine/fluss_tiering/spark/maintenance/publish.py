@@ -21,7 +21,7 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.library import ask
-from fluss_tiering.lake.iceberg.summary import OFFSETS_KEYS
+from fluss_tiering.lake.iceberg.metadata.summary import OFFSETS_KEYS
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.lake import nothing_tiered

@@ -1,1 +1,1 @@
-"""The metadata of an Iceberg table beside its commits: where files are placed, and which partitions have rows."""
+"""The metadata of an Iceberg table: its description, the commits in its history, and where its files are placed."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from fluss_tiering.lake.iceberg.java import lake_errors
 from fluss_tiering.lake.iceberg.library import JavaTable, ask
-from fluss_tiering.lake.iceberg.summary import COMMIT_USER_KEY, OFFSETS_KEYS, from_summary
+from fluss_tiering.lake.iceberg.metadata.summary import COMMIT_USER_KEY, OFFSETS_KEYS, from_summary
 from fluss_tiering.lake.names import lake_table_name, procedure_call, quoted
 from fluss_tiering.lake.protocol import CommittedSnapshot, ForeignCommit, LakeCommit, ReadOffsets
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
