@@ -180,7 +180,8 @@ def watched(managers: Managers) -> tuple[TieringStatus, ...]:
     return watcher.take().statuses
 
 
-def test_a_dropped_table_whose_end_cannot_be_recorded_is_withheld(managers: Managers) -> None:  # D11
+# D11, S25
+def test_a_dropped_table_whose_end_cannot_be_recorded_is_withheld_and_recorded_once_later(managers: Managers) -> None:
     running = managers.add_table(1, freshness="0s")
     managers.add_table(2, freshness="0s")
     claim = managers.claim(running, "X")
@@ -194,12 +195,14 @@ def test_a_dropped_table_whose_end_cannot_be_recorded_is_withheld(managers: Mana
     assert managers.beat(claim).tiering_errors[1].code is ErrorCode.TABLE_NOT_EXIST
     with pytest.raises(FlussTieringError):
         managers.claim(running)
-    for table_id in (1, 2):
-        managers.tiering.remove(table_id)
-        managers.tiering.remove(table_id)
-    assert managers.store.statuses() == []
-    (outcome,) = managers.lease_outcome("X", None).rounds
-    assert outcome.error == "the table was dropped"
+    recorded = managers.clock.now_ms()
+    for _ in range(2):
+        for table_id in (1, 2):
+            managers.tiering.remove(table_id)
+        assert managers.store.statuses() == []
+        (outcome,) = managers.lease_outcome("X", None).rounds
+        assert (outcome.error, outcome.end_time) == ("the table was dropped", recorded)
+        managers.clock.advance(MINUTE)
 
 
 # Tables that cannot be used

@@ -21,18 +21,6 @@ def begin_attempt(managers: Managers, lease_id: str = "X") -> int:
     return managers.acquire(lease_id, 1000, {}).attempt_token
 
 
-@pytest.mark.parametrize("state", ["Scheduled", "Pending", "Failed"])
-def test_a_claim_by_name_does_not_wait(managers: Managers, state: str) -> None:
-    table = managers.add_table(1, freshness="0s" if state == "Pending" else "1h")
-    if state == "Failed":
-        managers.fail(managers.claim(table))
-    before = managers.status(table)
-    assert before.state.value == state
-    claim = managers.claim(table)
-    assert claim.tiering_epoch == before.tiering_epoch + (state != "Pending")
-    assert managers.state(table) is TieringState.TIERING
-
-
 def test_a_newer_attempt_takes_the_round_over(managers: Managers) -> None:  # S5, L17, D64
     table = managers.add_table(1)
     old = managers.claim(table, "X", begin_attempt(managers))
@@ -60,15 +48,6 @@ def test_a_restarted_driver_of_the_same_attempt_takes_its_own_round_over(manager
     managers.restart()
     second = managers.claim(table, "X", token)
     assert second.tiering_epoch == first.tiering_epoch + 1
-
-
-def test_an_older_attempt_claims_nothing(managers: Managers) -> None:  # L22
-    table = managers.add_table(1)
-    old, new = begin_attempt(managers), begin_attempt(managers)
-    with refused(ErrorCode.STALE_ATTEMPT):
-        managers.claim(table, "X", old)
-    assert managers.state(table) is TieringState.SCHEDULED
-    managers.claim(table, "X", new)
 
 
 @pytest.mark.parametrize("lease_id", ["X", "new"])

@@ -273,19 +273,6 @@ def test_totals_are_of_tables_that_are_tiered(managers: Managers) -> None:  # S2
     assert managers.tiering.totals.of(1) == TableTotals()
 
 
-def test_a_drop_that_was_recorded_late_is_recorded_once(managers: Managers, clock: VirtualClock) -> None:  # S25
-    managers.claim(managers.add_table(1), "X")
-    with managers.failing_disk(), pytest.raises(FlussTieringError):
-        managers.tiering.remove(1)
-    managers.tiering.withhold(1)
-    managers.tiering.remove(1)
-    recorded = managers.lease_outcome("X", None)
-    assert recorded.rounds[0].end_time == clock.now_ms()
-    clock.advance(MINUTE)
-    managers.tiering.remove(1)
-    assert managers.lease_outcome("X", None) == recorded
-
-
 # S4, D3
 def test_time_that_a_server_stood_still_is_given_to_running_rounds(managers: Managers, clock: VirtualClock) -> None:
     idle, running = managers.add_table(1), managers.add_table(2)

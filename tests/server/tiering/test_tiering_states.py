@@ -72,13 +72,6 @@ def test_freshness_counts_from_the_last_success(managers: Managers, clock: Virtu
     assert managers.state(table) is TieringState.PENDING
 
 
-def test_no_freshness_is_due_at_once(managers: Managers) -> None:  # S2
-    table = managers.add_table(1, freshness="0s")
-    assert managers.state(table) is TieringState.PENDING
-    managers.finish(managers.claim(table))
-    assert managers.state(table) is TieringState.PENDING
-
-
 def test_epochs_grow_with_each_entry_to_pending_and_never_go_back(managers: Managers) -> None:  # S3
     table = managers.add_table(1, freshness="0s")
     epochs = [managers.status(table).tiering_epoch]
@@ -135,11 +128,3 @@ def test_a_restart_reconciles_with_the_storage(managers: Managers) -> None:  # S
     assert [status.table_id for status in managers.tiering.statuses()] == [1, 3, 5]
     assert managers.state(created_as_the_server_died) is TieringState.SCHEDULED
     assert managers.state(created_long_ago) is TieringState.PENDING
-
-
-def test_registering_again_changes_nothing(managers: Managers) -> None:
-    table = managers.add_table(1)
-    claim = managers.claim(table)
-    managers.tiering.register(table)
-    assert managers.status(table).tiering_epoch == claim.tiering_epoch
-    assert managers.state(table) is TieringState.TIERING
