@@ -53,9 +53,7 @@ names = st.text(string.ascii_letters + string.digits + "-", min_size=1, max_size
 paths = st.builds(TablePath, names, names)
 PLAIN = sorted(set(DataTypeRoot) - WITH_PRECISION - WITH_LENGTH - NESTED)
 data_types = st.one_of(
-    st.builds(
-        DataType, st.sampled_from(sorted(set(DataTypeRoot) - WITH_PRECISION - WITH_LENGTH - NESTED)), st.booleans()
-    ),
+    st.builds(DataType, st.sampled_from(PLAIN), st.booleans()),
     st.builds(DataType, st.sampled_from(sorted(WITH_LENGTH)), st.booleans(), length=st.integers(1, 2**31 - 1)),
     st.builds(DataType, st.just(DataTypeRoot.TIME), st.booleans(), st.integers(0, 9)),
     st.builds(DataType, st.just(DataTypeRoot.DECIMAL), st.booleans(), st.integers(19, 38), st.integers(0, 19)),
@@ -121,13 +119,7 @@ statuses = st.builds(
     st.none() | texts,
     st.none() | ids,
     small,
-    st.none() | ids,
-    st.none() | ids,
-    st.none() | ids,
-    st.none() | ids,
-    st.none() | ids,
-    st.none() | ids,
-    st.none() | ids,
+    *[st.none() | ids] * 7,
     failing_since=st.none() | ids,
 )
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pyarrow as pa
 import pytest
 from refusals import refused
 
+from cases import cases
 from engine_support import SCHEMA, ServerProcess, ServerThread, claimed, descriptor, new_path, new_table, put, refusal
 from fluss_tiering.api.v1 import kv_snapshot_leases_pb2, lake_tiering_pb2, tables_pb2
 from fluss_tiering.api.v1.kv_snapshot_leases_pb2_grpc import KvSnapshotLeasesStub
@@ -358,44 +360,34 @@ def test_dropping_a_table_ends_all_it_had(client: TieringClient) -> None:  # S12
 # Requests that no client of ours sends
 
 
-@pytest.mark.parametrize(
-    ("method", "request_message", "named"),
+TABLE = {"database_name": "db", "table_name": "t"}
+STUBS = {TablesStub: tables_pb2, KvSnapshotLeasesStub: kv_snapshot_leases_pb2, LakeTieringStub: lake_tiering_pb2}
+
+
+@cases(
+    ("method", "fields", "named"),
     [
-        ("CreateTable", tables_pb2.CreateTableRequest(), "table_path is missing"),
-        (
-            "CreateTable",
-            tables_pb2.CreateTableRequest(table_path={"database_name": "db", "table_name": "t"}),
-            "descriptor",
-        ),
-        ("DropTable", tables_pb2.DropTableRequest(), "table_path is missing"),
-        ("DropPartition", tables_pb2.DropPartitionRequest(), "table_path is missing"),
-        ("GetTables", tables_pb2.GetTablesRequest(table_paths=[{}]), "is not a database name"),
-        (
-            "GetKvSnapshotMetadata",
-            tables_pb2.GetKvSnapshotMetadataRequest(snapshots=[{"table_id": -1}]),
-            "table_id is -1",
-        ),
-        ("FetchLog", tables_pb2.FetchLogRequest(), "bucket is missing"),
-        ("FetchLog", tables_pb2.FetchLogRequest(bucket={"table_id": 1}, start_offset=-5), "start_offset is -5"),
-        ("FetchKvSnapshot", tables_pb2.FetchKvSnapshotRequest(), "bucket is missing"),
-        ("AcquireKvSnapshotLease", kv_snapshot_leases_pb2.AcquireKvSnapshotLeaseRequest(), "lease_id is ''"),
-        ("DropKvSnapshotLease", kv_snapshot_leases_pb2.DropKvSnapshotLeaseRequest(lease_id="x" * 600), "512"),
-        ("DropKvSnapshotLease", kv_snapshot_leases_pb2.DropKvSnapshotLeaseRequest(lease_id="a\nb"), "printable"),
+        ("CreateTable", {}, "table_path is missing"),
+        ("CreateTable", {"table_path": TABLE}, "descriptor"),
+        ("DropTable", {}, "table_path is missing"),
+        ("DropPartition", {}, "table_path is missing"),
+        ("GetTables", {"table_paths": [{}]}, "is not a database name"),
+        ("GetKvSnapshotMetadata", {"snapshots": [{"table_id": -1}]}, "table_id is -1"),
+        ("FetchLog", {}, "bucket is missing"),
+        ("FetchLog", {"bucket": {"table_id": 1}, "start_offset": -5}, "start_offset is -5"),
+        ("FetchKvSnapshot", {}, "bucket is missing"),
+        ("AcquireKvSnapshotLease", {}, "lease_id is ''"),
+        ("DropKvSnapshotLease", {"lease_id": "x" * 600}, "512"),
+        ("DropKvSnapshotLease", {"lease_id": "a\nb"}, "printable"),
+        ("ReleaseKvSnapshotLease", {"lease_id": "x", "attempt_token": 0}, "attempt_token is 0"),
         (
             "ReleaseKvSnapshotLease",
-            kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseRequest(lease_id="x", attempt_token=0),
-            "attempt_token is 0",
-        ),
-        (
-            "ReleaseKvSnapshotLease",
-            kv_snapshot_leases_pb2.ReleaseKvSnapshotLeaseRequest(
-                lease_id="x", buckets_to_release=[{}] * (MAX_ENTRIES + 1)
-            ),
+            {"lease_id": "x", "buckets_to_release": [{}] * (MAX_ENTRIES + 1)},
             f"at most {MAX_ENTRIES}",
         ),
-        ("ClaimTables", lake_tiering_pb2.ClaimTablesRequest(), "lease_id is ''"),
+        ("ClaimTables", {}, "lease_id is ''"),
         *(
-            ("ClaimTables", lake_tiering_pb2.ClaimTablesRequest(lease_id="x", origin=origin), named)
+            ("ClaimTables", {"lease_id": "x", "origin": origin}, named)
             for origin, named in (
                 ({"dag_id": "x" * 600}, "PbRoundOrigin.dag_id is 'xxx"),
                 ({"run_id": "a\x1b[31m"}, "printable"),
@@ -404,31 +396,21 @@ def test_dropping_a_table_ends_all_it_had(client: TieringClient) -> None:  # S12
                 ({"spark_ui_url": "http://user:pw@host/"}, "is 'http://user:***@host/': expected"),  # E35
             )
         ),
-        ("CancelTiering", lake_tiering_pb2.CancelTieringRequest(), "lease_id is ''"),
-        ("GetLeaseOutcome", lake_tiering_pb2.GetLeaseOutcomeRequest(), "lease_id is ''"),
-        ("ListTieringRounds", lake_tiering_pb2.ListTieringRoundsRequest(limit=-1), "limit is -1"),
-        ("ListTieringRounds", lake_tiering_pb2.ListTieringRoundsRequest(limit=100_000), "limit is 100000"),
-        ("GetLakeSnapshot", lake_tiering_pb2.GetLakeSnapshotRequest(), "table_path is missing"),
-        (
-            "LakeTieringHeartbeat",
-            lake_tiering_pb2.LakeTieringHeartbeatRequest(tiering_tables=[{}] * (MAX_ENTRIES + 1)),
-            f"at most {MAX_ENTRIES}",
-        ),
-        (
-            "LakeTieringHeartbeat",
-            lake_tiering_pb2.LakeTieringHeartbeatRequest(force_finished_tables=[1 << 40]),
-            "force_finished_tables",
-        ),
+        ("CancelTiering", {}, "lease_id is ''"),
+        ("GetLeaseOutcome", {}, "lease_id is ''"),
+        ("ListTieringRounds", {"limit": -1}, "limit is -1"),
+        ("ListTieringRounds", {"limit": 100_000}, "limit is 100000"),
+        ("GetLakeSnapshot", {}, "table_path is missing"),
+        ("LakeTieringHeartbeat", {"tiering_tables": [{}] * (MAX_ENTRIES + 1)}, f"at most {MAX_ENTRIES}"),
+        ("LakeTieringHeartbeat", {"force_finished_tables": [1 << 40]}, "force_finished_tables"),
     ],
 )
 def test_what_cannot_be_meant_is_an_invalid_argument(
-    channel: grpc.Channel, method: str, request_message: object, named: str
+    channel: grpc.Channel, method: str, fields: dict[str, Any], named: str
 ) -> None:
-    for stub in (TablesStub(channel), KvSnapshotLeasesStub(channel), LakeTieringStub(channel)):
-        if hasattr(stub, method):
-            call = getattr(stub, method)
+    ((stub, messages),) = [(stub(channel), module) for stub, module in STUBS.items() if hasattr(stub(channel), method)]
     with pytest.raises(grpc.RpcError) as failed:
-        list(call(request_message, timeout=20))
+        list(getattr(stub, method)(getattr(messages, f"{method}Request")(**fields), timeout=20))
     assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT, failed.value
     assert named in failed.value.details()
     assert "Traceback" not in failed.value.details()
