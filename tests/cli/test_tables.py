@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from cases import cases
 from engine_support import log_end
 from fluss_tiering.model.table import TablePath
 
@@ -31,18 +32,8 @@ def test_table_like_a_file_takes_its_columns_and_options(command, client, table,
 
 def test_a_partitioned_table_shows_its_partitions_and_drops_them(command, client, table, tmp_path):
     columns = ("-c", "id INT", "-c", "day STRING", "-c", "code CHAR(2)")
-    command(
-        "tables",
-        "create",
-        table,
-        *columns,
-        "--primary-key",
-        "id,day,code",
-        "--partition-key",
-        "day",
-        "--bucket-key",
-        "id",
-    )
+    keys = ("--primary-key", "id,day,code", "--partition-key", "day", "--bucket-key", "id")
+    command("tables", "create", table, *columns, *keys)
     rows = tmp_path / "rows.csv"
     rows.write_text("id,day,code\n1,mon,a\n2,tue,b\n")
     assert "Upserted 2 rows" in command("put", table, rows).out
@@ -108,7 +99,7 @@ def test_table_that_exists_is_refused(command, table, orders):
     assert (again.code, again.out, again.err) == (0, f"{table} existed already, and was left as it is.\n", "")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "words"),
     [
         (["-c", "id"], ("'id'", "NAME TYPE")),

@@ -23,6 +23,7 @@ from airflow_provider_fluss.operators.maintenance import FlussVerifyOperator
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
 from airflow_provider_fluss.triggers.status import FlussTieringStatusTrigger
+from cases import cases
 from engine_support import descriptor
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.model.table import TablePath
@@ -102,6 +103,7 @@ async def test_the_four_tasks_run_as_a_tierer(guarded, recorded, context, acquir
     known = seen()
     file = Path(known["environment"]["FLUSS_TIERING_TOKEN_FILE"])
     assert known["token"] == token
+    assert known["environment"]["FLUSS_TIERING_TOKEN"] == ""
     if way == "password":
         assert (stat.S_IMODE(known["mode"]), stat.S_IMODE(known["folder"])) == (0o600, 0o700)
         assert not file.parent.exists(), "the file lasts as long as the driver"
@@ -118,22 +120,11 @@ async def test_the_four_tasks_run_as_a_tierer(guarded, recorded, context, acquir
     assert secret_of(token) not in repr(told)
 
 
-@pytest.mark.parametrize(
-    ("token", "said"),
-    [("reader", "identity lacks a role"), ("wrong", "does not know who calls")],
-    ids=["role", "identity"],
-)
+@cases(("token", "said"), [("reader", "identity lacks a role"), ("wrong", "does not know who calls")])
 def test_a_lease_that_the_server_refuses_is_not_asked_for_again(guarded, acquire, monkeypatch, token, said):
     monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", guarded.connection(guarded.tokens.get(token, token)))
     with pytest.raises(AirflowFailException, match=f"^Connection 'fluss_default': The .*{said}: "):
         acquire(TABLE)
-
-
-def test_the_token_of_the_worker_is_not_used_beside_a_connections(guarded, recorded, context, acquire, monkeypatch):
-    monkeypatch.setenv("FLUSS_TIERING_TOKEN", guarded.tokens["admin"])
-    seen = recorded(TIER)
-    FlussTieringSparkOperator(task_id="submit", lease=acquire(TABLE)).execute(context("submit"))
-    assert seen()["environment"]["FLUSS_TIERING_TOKEN"] == ""
 
 
 def test_nothing_of_the_credentials_is_on_the_command_line_for_yarn(guarded, recorded, context, acquire, monkeypatch):
@@ -201,7 +192,7 @@ def test_a_driver_on_the_cluster_may_have_an_address_and_a_token_of_its_own(  # 
     assert seen()["token"] == guarded.tokens["tierer"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("extra", "said"),
     [
         ({"driver_server": "tiering"}, "a wrong driver_server in its extra .*expected HOST:PORT"),
@@ -216,6 +207,7 @@ def test_a_driver_on_the_cluster_may_have_an_address_and_a_token_of_its_own(  # 
 def test_a_wrong_field_for_drivers_is_named(guarded, recorded, context, acquire, monkeypatch, extra, said):  # E14
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "yarn"}')
     recorded("")
+    monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", guarded.connection(guarded.tokens["tierer"]))
     lease = acquire(TABLE)
     monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", guarded.connection(guarded.tokens["tierer"], **extra))
     task = FlussTieringSparkOperator(task_id="submit", lease=lease, deploy_mode="cluster")
@@ -235,7 +227,7 @@ def test_no_file_with_the_token_is_left_of_a_submit_that_fails(
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-@pytest.mark.parametrize("role", ["reader", "tierer", "operator"])
+@cases("role", ["reader", "tierer", "operator"])
 def test_each_role_may_do_what_the_documentation_says(guarded, context, monkeypatch, role):
     monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", guarded.connection(guarded.tokens[role]))
 

@@ -17,6 +17,7 @@ from airflow_provider_fluss.operators.lease import (
 )
 from airflow_provider_fluss.operators.round import FlussTieringOperator
 from airflow_provider_fluss.operators.tiering import FlussTieringSparkOperator
+from cases import cases
 from examples.ports import free_ports
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -207,7 +208,7 @@ def test_a_log_table_needs_no_snapshot_and_goes_on(client, new_table, acquire):
     assert client.list_leases(lease["lease_id"]) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tables", "named"),
     [
         (["db.nosuch"], "db.nosuch"),
@@ -227,19 +228,10 @@ def test_wrong_tables_are_named_and_not_tried_again(server, context, tables, nam
     assert is_shown_alone(failed.value)
 
 
-@pytest.mark.parametrize(
-    "duration",
-    [
-        timedelta(0),
-        timedelta(seconds=-5),
-        timedelta(days=999_999_999),
-        timedelta(microseconds=1),
-        "soon",
-        "0s",
-        5,
-        None,
-    ],
-)
+NO_DURATIONS = [timedelta(seconds=-5), timedelta(0), timedelta(microseconds=1), timedelta(days=999_999_999)]
+
+
+@cases("duration", [*NO_DURATIONS, "soon", "0s", 5, None])
 def test_a_wrong_lease_duration_is_named_and_not_tried_again(new_table, acquire, duration):
     with pytest.raises(AirflowFailException, match=r"^lease_duration.*expected"):
         acquire(new_table(), lease_duration=duration)
@@ -255,15 +247,6 @@ def test_release_of_a_malformed_lease_fails_and_is_not_tried_again(new_table, ac
     with pytest.raises(AirflowFailException, match=f"found {next(iter(wrong))}") as failed:
         release({**lease, **wrong})
     assert is_shown_alone(failed.value)
-
-
-@pytest.mark.parametrize("value", ["TRUE", "True"])
-def test_the_option_of_a_tiered_table_may_be_in_any_case_of_letters(client, new_table, acquire, value):
-    table = new_table()
-    client.alter_table(TablePath.parse(table), {"table.datalake.enabled": value}, [])
-    (status,) = client.list_tiering_statuses(TablePath.parse(table))
-    assert status.state is not TieringState.FAILED
-    assert acquire(table)["tables"] == [table]
 
 
 def test_a_table_that_is_not_tiered_is_named_and_not_tried_again(client, new_table, acquire):
@@ -296,24 +279,17 @@ def test_release_after_the_rounds_ended_says_nothing_of_a_cancellation(client, n
     assert outcome.cancelled_reason is None
 
 
-def test_release_keeps_an_application_out_that_has_not_claimed_yet(new_table, acquire, driver, release):
-    table = new_table()
-    lease = acquire(table)
-    release(lease)
-    with refused(ErrorCode.STALE_ATTEMPT):
-        driver.claim(lease, table)
-
-
 def test_release_ends_what_still_runs_and_keeps_it_out(client, new_table, acquire, driver, release):
-    table = new_table()
-    lease = acquire(table)
-    driver.claim(lease, table)
+    running, unclaimed = new_table(), new_table()
+    lease = acquire(running, unclaimed)
+    driver.claim(lease, running)
     release(lease)
     (ended,) = client.lease_outcome(lease["lease_id"], lease["attempt_token"]).rounds
     assert ended.state is TieringState.FAILED
     assert "release" in (ended.error or "")
-    with refused(ErrorCode.STALE_ATTEMPT):
-        driver.claim(lease, table)
+    for table in (running, unclaimed):
+        with refused(ErrorCode.STALE_ATTEMPT):
+            driver.claim(lease, table)
 
 
 def test_release_of_an_older_attempt_leaves_the_newer_alone(client, new_table, acquire, driver, release):  # L22

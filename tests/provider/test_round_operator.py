@@ -117,17 +117,18 @@ def test_the_last_try_cancels_what_it_leaves_and_releases_the_lease(client, beha
     assert outcome.cancelled_reason
 
 
-@pytest.mark.parametrize(("state", "is_held"), [("failed", False), ("success", False), ("queued", True)])
+@pytest.mark.parametrize("marked", ["failed", "success"])
 def test_only_a_task_that_a_person_marked_releases_when_it_is_killed(
-    client, behave, new_table, context, task_states, state, is_held
+    client, behave, new_table, context, task_states, marked
 ):
     behave(CRASH)
     operator = tier(tables=[new_table()])
     with pytest.raises(AirflowException):
         operator.execute(context("tier", try_number=1, max_tries=1))
-    task_states["tier"] = state
-    operator.on_kill()
-    assert bool(client.list_leases(held(operator)["lease_id"])) is is_held
+    for state in ("queued", marked):
+        task_states["tier"] = state
+        operator.on_kill()
+        assert bool(client.list_leases(held(operator)["lease_id"])) is (state == "queued")
 
 
 def test_a_table_that_is_not_there_starts_no_spark(server: ServerProcess, spark, context):

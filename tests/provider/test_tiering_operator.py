@@ -10,12 +10,11 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from provider_support import Driver, dead_driver
 
-from airflow_provider_fluss.operators.lease import (
-    FlussReleaseKvSnapshotLeaseOperator,
-)
+from airflow_provider_fluss.operators.lease import FlussReleaseKvSnapshotLeaseOperator
 from airflow_provider_fluss.operators.spark_submit import spark_cause
 from airflow_provider_fluss.outcome import Verdict, judge
 from airflow_provider_fluss.sensors.status import FlussTieringStatusSensor
+from cases import cases
 from engine_support import tier
 from fluss_tiering.client import TieringClient
 from fluss_tiering.model.table import TablePath, WriteKind
@@ -43,11 +42,12 @@ def test_it_submits_the_application_with_the_lease(server, spark, make, context,
     ]
 
 
-@pytest.mark.parametrize("wrong", [{"attempt_token": -1}, {"tables": ["nodot"]}, {"lease_duration_ms": -1}])
-def test_nothing_is_submitted_under_a_malformed_lease(spark, make, context, lease, wrong):
+@cases("wrong", [{"attempt_token": -1}, {"tables": ["nodot"]}, {"lease_duration_ms": -1}, None])
+def test_nothing_is_submitted_without_a_lease_or_under_a_malformed_one(spark, make, context, lease, wrong):
     called = spark("")
-    with pytest.raises(AirflowFailException, match=f"found {next(iter(wrong))}"):
-        make({**lease, **wrong}).execute(context("submit"))
+    told = f"found {next(iter(wrong))}" if wrong else "no lease to tier under"
+    with pytest.raises(AirflowFailException, match=told):
+        make({**lease, **wrong} if wrong else None).execute(context("submit"))
     with pytest.raises(FileNotFoundError):
         called()
 
@@ -214,7 +214,6 @@ def test_a_task_of_an_older_attempt_stops(client, spark, make, context, lease): 
     ("try_number", "state", "reason"),
     [
         (1, "running", None),
-        (1, "restarting", None),
         (3, "running", "task submit was killed"),
         # A person cleared it, so a try follows.
         (3, "restarting", None),
@@ -274,13 +273,6 @@ def test_a_table_that_was_dropped_after_the_acquire_is_not_tried_again(
     driver.tier(lease, good)
     with pytest.raises(AirflowFailException, match=rf"no retry can: .*{bad}"):
         make(lease, retries=2).execute(context("submit", try_number=2, max_tries=2))
-
-
-def test_without_a_lease_nothing_is_submitted(spark, make, context, tmp_path):
-    spark("")
-    with pytest.raises(AirflowFailException, match="no lease to tier under"):
-        make(None).execute(context("submit"))
-    assert not (tmp_path / "calls.json").exists()
 
 
 def test_a_worker_without_spark_is_not_tried_again(spark, make, context, lease, monkeypatch, tmp_path):

@@ -30,13 +30,13 @@ def guarded(folder: Path) -> TokenServer:
     return TokenServer(folder, {"admin": ["admin"]})
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[TokenServer]:
-    with guarded(tmp_path) as running:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
+    with guarded(tmp_path_factory.mktemp("tokens")) as running:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def admin(server: TokenServer) -> Iterator[TieringClient]:
     with server.client("admin") as client:
         yield client

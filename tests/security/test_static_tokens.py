@@ -66,7 +66,8 @@ def test_the_file_keeps_hashes_and_no_secrets(file: Path) -> None:
     text = file.read_text()
     assert secret not in text
     assert hashlib.sha256(secret.encode()).hexdigest() in text
-    assert file.stat().st_mode & 0o077 == 0
+    for each in (file, file.with_name(f"{file.name}.lock")):
+        assert each.stat().st_mode & 0o777 == 0o600, "nobody else reads it, or can lock it"
     (entry,) = listed(file)
     assert (entry["id"], entry["name"], entry["roles"]) == (token_id, "airflow", ["tierer=shop.*", "reader"])
 
@@ -111,11 +112,6 @@ def test_who_made_the_temporary_file_before_does_not_get_the_token(file: Path, t
         assert held.read() == ""
     assert output.read_text().startswith("flt_")
     assert output.stat().st_mode & 0o777 == 0o600
-
-
-def test_nobody_else_can_lock_the_file(file: Path) -> None:
-    create(file, "anna", "-r", "reader")
-    assert file.with_name(f"{file.name}.lock").stat().st_mode & 0o777 == 0o600
 
 
 def test_new_and_revoked_tokens_are_known_without_a_restart(server: ServerThread, file: Path) -> None:
@@ -168,22 +164,16 @@ def test_an_expired_token_is_refused(file: Path) -> None:
         tokens.authenticate(CallCredentials(token, {}))
 
 
-@pytest.mark.parametrize("change", ["", "x", "secret", "id"])
-@pytest.mark.sampled(2)
-def test_no_other_secret_and_no_other_id_pass(server: ServerThread, file: Path, change: str) -> None:
+def test_no_other_secret_and_no_other_id_pass(server: ServerThread, file: Path) -> None:
     token = create(file, "second", "-r", "reader")
     other = create(file, "third", "-r", "reader")
     wait_until(lambda: refusal(server, token) is None and refusal(server, other) is None)
     token_id, secret = token.removeprefix("flt_").split("_", 1)
-    wrong = {
-        "": f"flt_{token_id}_",
-        "x": f"{token}x",
-        "secret": f"flt_{token_id}_{other.removeprefix('flt_').split('_', 1)[1]}",
-        "id": f"flt_000000000000_{secret}",
-    }[change]
-    error = refusal(server, wrong)
-    assert error is not None
-    assert error.code is ErrorCode.AUTHENTICATION
+    other_secret = other.removeprefix("flt_").split("_", 1)[1]
+    for wrong in (f"flt_{token_id}_", f"{token}x", f"flt_{token_id}_{other_secret}", f"flt_000000000000_{secret}"):
+        error = refusal(server, wrong)
+        assert error is not None
+        assert error.code is ErrorCode.AUTHENTICATION
 
 
 def test_a_token_is_written_into_a_file_that_only_its_owner_reads(file: Path, tmp_path: Path) -> None:

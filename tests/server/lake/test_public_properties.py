@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg import io as pyiceberg_io
 
@@ -59,14 +58,13 @@ def test_pyiceberg_has_credentials() -> None:
     assert {"s3.secret-access-key", "adls.sas-token", "gcs.oauth2.token"} <= OF_PYICEBERG
 
 
-@pytest.mark.parametrize("key", KEYS)
 @given(value=values)
-@settings(max_examples=20)
-def test_nothing_is_shown_of_a_credential(key: str, value: str) -> None:
-    assert public_properties({key: value}, of_catalog=True) == {key: "***"}
-    option = f"table.datalake.iceberg.{key}"
-    assert public_properties({option: value}) == {option: "***"}
-    assert public_properties({key: value}) == {key: "***"}, "a user's own option"
+def test_nothing_is_shown_of_a_credential(value: str) -> None:
+    for key in KEYS:
+        assert public_properties({key: value}, of_catalog=True) == {key: "***"}
+        option = f"table.datalake.iceberg.{key}"
+        assert public_properties({option: value}) == {option: "***"}
+        assert public_properties({key: value}) == {key: "***"}, "a user's own option"
 
 
 PASSWORDS = ["plain", "a/b", "a:b", "a@b", "a?b", "a#b", "a;b", "a b", "a%40b", "a&b=c", "***", "8080/x", "(x)", "[x]"]
