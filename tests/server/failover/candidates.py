@@ -12,7 +12,8 @@ from fluss_tiering.server.core.store.store import SqlTieringStore
 from fluss_tiering.server.failover.election import Election
 from fluss_tiering.server.failover.leadership import Leadership, LeadershipFence
 
-LEASE_S = 0.4
+LEASE_S = 60
+"""Calls of the database may take half of it. It passes with `let_pass`."""
 
 
 class Ticks:

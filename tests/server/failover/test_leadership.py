@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -62,7 +61,7 @@ def test_servers_that_start_at_the_same_time_make_the_tables_one_after_the_other
 
 
 def test_who_resigns_makes_way_at_once(candidate: Callable[..., Candidate]) -> None:
-    first, second = candidate("first", lease_s=60), candidate("second")
+    first, second = candidate("first"), candidate("second")
     assert first.leadership.acquire()
     first.leadership.resign()
     assert second.leadership.acquire()
@@ -110,11 +109,11 @@ def test_the_deadline_counts_from_before_the_question() -> None:
 
 
 def test_who_was_superseded_can_write_nothing(candidate: Callable[..., Candidate]) -> None:  # S24, S22
-    first, second = candidate("first"), candidate("second", lease_s=60)
+    first, second = candidate("first"), candidate("second")
     assert first.leadership.acquire()
     before = first.open_store()
     write(before, 1)
-    time.sleep(LEASE_S * 1.2)
+    let_pass(second, LEASE_S + 1)
     write(before, 2)  # nobody took over yet: the row is still its own
     assert second.leadership.acquire()
     after = second.open_store()
@@ -135,9 +134,9 @@ def test_a_take_over_waits_for_the_transaction_that_is_under_way(candidate: Call
     store = first.open_store()
     # It connects now, since PostgreSQL ends a transaction that is idle for 4 s.
     second.election.leader()
+    let_pass(second, LEASE_S + 1)
     with store.transaction() as transaction:
         transaction.put_attempt_token(1)
-        time.sleep(LEASE_S * 1.2)
         with second.database.engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
             with pytest.raises(sa.exc.OperationalError, match="lock timeout"):
@@ -149,9 +148,10 @@ def test_a_take_over_waits_for_the_transaction_that_is_under_way(candidate: Call
 
 
 def test_who_stands_still_in_a_transaction_holds_up_nobody(candidate: Callable[..., Candidate]) -> None:
-    first, second = candidate("first"), candidate("second", lease_s=60)
+    first, second = candidate("first"), candidate("second")
     assert first.leadership.acquire()
     store = first.open_store()
+    let_pass(second, LEASE_S + 1)
 
     def stand_still() -> None:
         with store.transaction() as transaction:
