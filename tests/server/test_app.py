@@ -15,7 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from structlog.testing import capture_logs
 
-from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor, new_table
+from engine_support import SCHEMA, ServerProcess, ServerThread, descriptor, new_path, new_table
 from fluss_tiering.api.v1 import tables_pb2
 from fluss_tiering.api.v1.tables_pb2_grpc import TablesStub
 from fluss_tiering.client import TieringClient, lease_latest_snapshots
@@ -176,22 +176,29 @@ def test_a_table_that_cannot_be_registered_is_not_there(tmp_path: Path, monkeypa
         assert client.list_tiering_statuses(path)[0].state is TieringState.SCHEDULED
 
 
-def test_tables_become_due_silent_rounds_fail_and_expired_leases_go_by_themselves(tmp_path: Path) -> None:  # S2, S4, L9
+@pytest.mark.slow
+def test_due_tables_become_pending_by_themselves(tmp_path: Path) -> None:  # S2
+    with ServerThread(tmp_path / "data") as running, TieringClient(running.target) as client:
+        path = new_path()
+        client.create_table(path, descriptor(freshness="500ms"))
+        assert client.list_tiering_statuses(path)[0].state is TieringState.SCHEDULED
+        wait_until(lambda: client.list_tiering_statuses(path)[0].state is TieringState.PENDING)
+
+
+def test_silent_rounds_fail_and_expired_leases_go_by_themselves(tmp_path: Path) -> None:  # S4, L9
     settings = {
         "heartbeat_timeout": 300,
         "heartbeat_check_interval": 50,
         "kv_snapshot_lease_expiration_check_interval": 50,
     }
     with ServerThread(tmp_path / "data", **settings) as running, TieringClient(running.target) as client:
-        table, due = new_table(client, [1]), new_table(client, [1], freshness="500ms")
-        assert client.list_tiering_statuses(due.path)[0].state is TieringState.SCHEDULED
+        table = new_table(client, [1])
         lease_latest_snapshots(client, "X", [table.path], 400)
         client.claim_tables([table.path], "X", None, "d")
         assert client.list_leases()
         wait_until(lambda: client.list_tiering_statuses(table.path)[0].state is TieringState.FAILED)
         assert "heartbeat timed out after" in (client.list_tiering_statuses(table.path)[0].last_error or "")
         wait_until(lambda: not client.list_leases())
-        wait_until(lambda: client.list_tiering_statuses(due.path)[0].state is TieringState.PENDING)
 
 
 @pytest.mark.parametrize(("timeout", "warned"), [(59_999, True), (60_000, False)])

@@ -225,11 +225,3 @@ def test_flinks_jars_are_fetched_once_with_those_of_fluss(flink_jars, tmp_path, 
     assert calls.read_text() == called
     # Nothing else stays: neither Maven's repository nor its project.
     assert list(flink_jars.parent.iterdir()) == [flink_jars]
-
-
-@pytest.mark.system
-def test_a_failure_leaves_no_jars_of_flink(flink_jars, tmp_path, monkeypatch):
-    maven(tmp_path, monkeypatch, COPIES_AND_GETS + "exit 1")
-    with pytest.raises(SystemExit, match="could not fetch the jars of Flink"):
-        fetch_flink_jars.fetch()
-    assert not flink_jars.exists()

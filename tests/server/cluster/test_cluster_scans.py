@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableBucket
 from fluss_tiering.storage.fluss.reading.scan_session import BucketScans
 from fluss_tiering.storage.fluss.rpc.calls.cluster import metadata
+from fluss_tiering.storage.fluss.rpc.calls.kv import close_session, open_session
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 from fluss_tiering.storage.open import open_split_reader
 from needs import needs
@@ -103,6 +105,12 @@ class Failing:
         leaders = self.fluss.call(metadata([self.table.path])).leaders
         return self.cluster.tablet_servers[leaders[self.bucket]]
 
+    @property
+    def files(self) -> list[Path]:
+        """The folders of the table at the tablet servers."""
+        folders = self.cluster.folder.rglob(f"{self.table.path.table}-{self.table.table_id}")
+        return [each for each in folders if not each.is_relative_to(self.cluster.remote_dir)]
+
     def read_on(self) -> None:
         for batch in self.begun:
             self.found += batch["id"].to_pylist()
@@ -161,3 +169,39 @@ def test_a_scan_whose_leader_hangs(scanning: Failing) -> None:  # K12
         leader.resume()
     scanning.check_another_one_is_whole()
     scanning.cluster.wait_until_ready()
+
+
+@pytest.mark.long
+@pytest.mark.fluss_versions("1.0")
+def test_a_scan_that_idles_for_too_long(scanning: Failing) -> None:  # K10
+
+    def expired() -> bool:
+        # The bucket has room for one session only.
+        opening = open_session(scanning.table.path, scanning.bucket, 1)
+        rows = unless({ErrorCode.TOO_MANY_SCANNERS}, lambda: scanning.fluss.call(opening))
+        if rows is not None:
+            scanning.fluss.call(close_session(scanning.table.path, scanning.bucket, rows.scanner_id))
+        return rows is not None
+
+    wait_until(expired)
+    scanning.check_it_is_lost()
+    scanning.check_another_one_is_whole()
+
+
+@pytest.mark.long
+@pytest.mark.fluss_versions("1.0")
+def test_a_scan_whose_table_is_dropped(scanning: Failing) -> None:  # K12
+    files = scanning.files
+    assert files
+    scanning.client.drop_table(scanning.table.path, drop_untiered=True)
+    # Until the leader has heard of it, the scan goes on.
+    wait_until(lambda: not any(each.exists() for each in files))
+    scanning.check_it_is_lost()
+
+    def gone() -> bool:
+        with pytest.raises(FlussTieringError) as refused:
+            list(scanning.scan())
+        return refused.value.code is ErrorCode.TABLE_NOT_EXIST
+
+    # A leader may still stop its replica.
+    wait_until(gone)

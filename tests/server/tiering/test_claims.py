@@ -50,6 +50,15 @@ def test_a_restarted_driver_of_the_same_attempt_takes_its_own_round_over(manager
     assert second.tiering_epoch == first.tiering_epoch + 1
 
 
+def test_an_older_attempt_claims_nothing(managers: Managers) -> None:  # L22
+    table = managers.add_table(1)
+    old, new = begin_attempt(managers), begin_attempt(managers)
+    with refused(ErrorCode.STALE_ATTEMPT):
+        managers.claim(table, "X", old)
+    assert managers.state(table) is TieringState.SCHEDULED
+    managers.claim(table, "X", new)
+
+
 @pytest.mark.parametrize("lease_id", ["X", "new"])
 def test_a_token_that_was_never_given_out_claims_nothing(managers: Managers, lease_id: str) -> None:  # L22
     table = managers.add_table(1)

@@ -16,6 +16,8 @@ from fluss_tiering.model.tiering import HeartbeatEntry, TieringRound, TieringSta
 from fluss_tiering.server.core.tiering.heartbeat import Heartbeat
 from fluss_tiering.server.core.tiering.states import MAX_CONSECUTIVE_FAILURES, MAX_INTERRUPTIONS
 
+LONGEST_ROUND = 7 * 24 * 60 * 60 * 1000
+
 
 def interrupt_by_report(managers: Managers, table: TableInfo, error: str | None = "the JVM was killed") -> None:
     claim = managers.claim(table)
@@ -89,6 +91,16 @@ def test_a_round_that_ends_by_itself_ends_the_row(managers: Managers, end: str) 
             interrupt_by_report(managers, table)
         assert newest(managers, table).interrupted
         (managers.finish if end == "succeeds" else managers.fail)(managers.claim(table))
+
+
+def test_a_round_that_takes_too_long_is_a_failure(managers: Managers, clock: VirtualClock) -> None:  # D64, S4
+    table = managers.add_table(1)
+    claim = managers.claim(table)
+    clock.advance(LONGEST_ROUND)
+    managers.beat(claim)
+    managers.tiering.end_overdue_rounds()
+    assert not newest(managers, table).interrupted
+    assert managers.status(table).consecutive_failures == 1
 
 
 def test_interrupted_rounds_have_a_total_of_their_own(managers: Managers) -> None:  # D64

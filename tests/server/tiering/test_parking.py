@@ -198,8 +198,7 @@ def test_a_table_whose_drivers_vanish_is_parked_however_quickly_they_are_replace
     claim_again(poison)
 
 
-# D16, D64, S4
-def test_a_round_that_only_its_heartbeats_keep_alive_fails(managers: Managers, clock: VirtualClock) -> None:
+def test_a_round_ends_that_only_its_heartbeats_keep_alive(managers: Managers, clock: VirtualClock) -> None:  # D16, S4
     table = managers.add_table(1)
     claim = managers.claim(table)
     for _ in range(7 * 24 - 1):
@@ -218,6 +217,4 @@ def test_a_round_that_only_its_heartbeats_keep_alive_fails(managers: Managers, c
     assert "took too long" in status.last_error
     assert "max-round-duration allows 604800 s" in status.last_error
     assert "driver-1" in status.last_error
-    assert not managers.rounds(table.path, None, 1)[0].interrupted
-    assert status.consecutive_failures == 1
     assert managers.beat(claim).tiering_errors

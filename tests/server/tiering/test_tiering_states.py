@@ -72,6 +72,13 @@ def test_freshness_counts_from_the_last_success(managers: Managers, clock: Virtu
     assert managers.state(table) is TieringState.PENDING
 
 
+def test_no_freshness_is_due_at_once(managers: Managers) -> None:  # S2
+    table = managers.add_table(1, freshness="0s")
+    assert managers.state(table) is TieringState.PENDING
+    managers.finish(managers.claim(table))
+    assert managers.state(table) is TieringState.PENDING
+
+
 def test_epochs_grow_with_each_entry_to_pending_and_never_go_back(managers: Managers) -> None:  # S3
     table = managers.add_table(1, freshness="0s")
     epochs = [managers.status(table).tiering_epoch]
