@@ -112,13 +112,8 @@ def test_the_next_round_knows_where_the_rows_are_without_reading_them(tmp_path: 
     saved, index = saved_index(table)
     assert saved == base
     assert index.unknown_files(list(table.live)) == []
-    for location in table.live:
-        Path(path_of(location)).rename(f"{path_of(location)}.away")
-    table.round(dict.fromkeys(range(0, 60, 2)))
-    for location in table.live:
-        away = Path(f"{path_of(location)}.away")
-        if away.exists():
-            away.rename(path_of(location))
+    with table.data_files_away():
+        table.round(dict.fromkeys(range(0, 60, 2)))
     assert table.read() == table.rows
     assert all(key % 2 for key in table.rows)
 

@@ -61,13 +61,9 @@ def change(table: WrittenRounds, *, in_pieces: bool = False) -> None:
 def test_an_index_that_is_gone_is_made_again(table: WrittenRounds, in_pieces: bool) -> None:
     shutil.rmtree(index_of(table))
     change(table, in_pieces=in_pieces)
-    away = [Path(path_of(location)) for location in table.live]
-    for path in away:
-        path.rename(f"{path}.away")
     # The index is kept: no data file is read by the next round.
-    table.round({5: None, 25: "later", 50: None})
-    for path in away:
-        Path(f"{path}.away").rename(path)
+    with table.data_files_away():
+        table.round({5: None, 25: "later", 50: None})
     assert table.read() == table.rows
 
 
@@ -232,12 +228,8 @@ def test_tables_in_one_folder_have_an_index_each(table: WrittenRounds, caplog: p
     """A table that was renamed keeps its folder, which a new table with its old name then shares."""
     other = WrittenRounds(table.folder, table.version)
     other.round({key: f"other {key}" for key in range(20)})
-    away = [Path(path_of(location)) for location in table.live]
-    for path in away:
-        path.rename(f"{path}.away")
-    table.round({3: None, 4: "changed"})
-    for path in away:
-        Path(f"{path}.away").rename(path)
+    with table.data_files_away():
+        table.round({3: None, 4: "changed"})
     other.round({3: None, 4: "changed"})
     assert (table.read(), other.read()) == (table.rows, other.rows)
     assert caplog.messages == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -61,6 +62,16 @@ class WrittenRounds:
 
     def location(self) -> str:
         return f"file://{self.folder}/data/{uuid.uuid4()}"
+
+    @contextmanager
+    def data_files_away(self) -> Iterator[None]:
+        """Let nobody read the live data files that there are now."""
+        away = [Path(path_of(location)) for location in self.live]
+        for path in away:
+            path.rename(f"{path}.away")
+        yield
+        for path in away:
+            Path(f"{path}.away").rename(path)
 
     def round(self, changes: Changes) -> list[LakeFile]:
         """Write changes as one piece, commit them, and return the files."""

@@ -178,8 +178,8 @@ def check(schema=KEYED_SCHEMA, specs=(KEYED_SPEC,), version=2, *, others=False, 
     return check_layout("db.t", LakeLayout(schema, specs, others, version), schema_json(table), partition_fields(table))
 
 
-def changed(path: str, value) -> dict:
-    schema = copy.deepcopy(KEYED_SCHEMA)
+def changed(path: str, value, of: dict = KEYED_SCHEMA) -> dict:
+    schema = copy.deepcopy(of)
     *way, last = path.split(".")
     place = schema
     for step in way:
@@ -271,6 +271,7 @@ NESTED = TableDescriptor(
         t="ROW<at TIME(3)>",
     )
 )
+NESTED_SPEC = {"spec-id": 0, "fields": [{"name": "b", "transform": "identity", "source-id": 6}]}
 
 
 @pytest.mark.parametrize(
@@ -287,11 +288,10 @@ NESTED = TableDescriptor(
     ],
 )
 def test_a_missing_column_of_any_type_is_told_with_the_statement_that_adds_it(column, kind, statement):  # D53
-    schema = copy.deepcopy(schema_json(NESTED))
+    schema = schema_json(NESTED)
     schema["fields"] = [field for field in schema["fields"] if field["name"] != column]
-    spec = {"spec-id": 0, "fields": [{"name": "b", "transform": "identity", "source-id": 6}]}
     with pytest.raises(FlussTieringError) as raised:
-        check(schema, [spec], table=NESTED)
+        check(schema, [NESTED_SPEC], table=NESTED)
     assert f"the column `{column}` {kind} is missing" in raised.value.message
     assert statement in raised.value.message
 
@@ -320,18 +320,12 @@ def test_a_missing_column_of_any_type_is_told_with_the_statement_that_adds_it(co
     ],
 )
 def test_parts_of_nested_columns_are_looked_at_as_well(way, value, difference):  # D53
-    schema = copy.deepcopy(schema_json(NESTED))
-    place: object = schema
-    *steps, last = way.split(".")
-    for step in steps:
-        place = place[int(step)] if isinstance(place, list) else place[step]
-    place[last] = value
-    spec = {"spec-id": 0, "fields": [{"name": "b", "transform": "identity", "source-id": 6}]}
+    schema = changed(way, value, schema_json(NESTED))
     if difference is None:
-        assert check(schema, [spec], table=NESTED) is spec
+        assert check(schema, [NESTED_SPEC], table=NESTED) is NESTED_SPEC
         return
     with pytest.raises(FlussTieringError) as raised:
-        check(schema, [spec], table=NESTED)
+        check(schema, [NESTED_SPEC], table=NESTED)
     assert difference in raised.value.message
 
 
@@ -345,14 +339,13 @@ def test_parts_of_nested_columns_are_looked_at_as_well(way, value, difference): 
 )
 def test_a_field_with_another_id_may_have_been_renamed(fields: list[str], said: str) -> None:
     """Fields of a table to which columns were added have other ids than those of a new table."""
-    schema = copy.deepcopy(schema_json(NESTED))
+    schema = schema_json(NESTED)
     parts = schema["fields"][2]["type"]["fields"]
     found = parts.pop(0)
     parts += [{**found, "id": 90 + number, "name": name, "required": False} for number, name in enumerate(fields)]
     parts.append({"id": 99, "name": "of another type", "required": False, "type": "date"})
-    spec = {"spec-id": 0, "fields": [{"name": "b", "transform": "identity", "source-id": 6}]}
     with pytest.raises(FlussTieringError) as raised:
-        check(schema, [spec], table=NESTED)
+        check(schema, [NESTED_SPEC], table=NESTED)
     assert f"the column `r`.`a` int is missing: it {said}" in raised.value.message
     rename = (
         "ALTER TABLE db.t RENAME COLUMN `r`.`renamed` TO `a`, which keeps its values; otherwise ALTER TABLE db.t ADD"
