@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import judges
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.files import LakeFile
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.lake.iceberg.java import jvm_of
 from fluss_tiering.lake.iceberg.library import call, library
 from fluss_tiering.lake.iceberg.table import IcebergTable
@@ -36,6 +38,19 @@ def spark_table(spark: Any, name: str) -> Any:
     return in_library(
         spark, spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
     )
+
+
+def run_after_staging(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Let `action` happen once, after the next transaction is built and before it is committed."""
+    stage = IcebergCommitter._stage
+
+    def staged(*args: Any) -> Any:
+        monkeypatch.undo()
+        transaction = stage(*args)
+        action()
+        return transaction
+
+    monkeypatch.setattr(IcebergCommitter, "_stage", staged)
 
 
 def columns_of(types: Mapping[str, str]) -> tuple[Column, ...]:

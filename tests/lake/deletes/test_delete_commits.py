@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from deleted_rows import DeletedRows
+from lake_support import run_after_staging
 from places import deletes_of
 
 from fluss_tiering.lake.files import FileMetrics, LakeFile
-from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.lake.iceberg.deletes import PresentDeletes, write_vectors
 from fluss_tiering.lake.object_store import path_of
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
@@ -54,19 +53,6 @@ def refused(table: DeletedRows, lake, *pieces: list[LakeFile]) -> FlussTieringEr
     assert "nothing was committed, the next round starts from what is there now" in error.value.message
     assert are_there([file for piece in pieces for file in piece]) == {False}
     return error.value
-
-
-def run_after_staging(monkeypatch, action: Callable[[], None]) -> None:
-    """Let `action` happen after the next transaction is built, and before it is committed."""
-    stage = IcebergCommitter._stage
-
-    def staged(*args):
-        monkeypatch.undo()
-        transaction = stage(*args)
-        action()
-        return transaction
-
-    monkeypatch.setattr(IcebergCommitter, "_stage", staged)
 
 
 @pytest.mark.parametrize("when", ["before staging", "before the commit"])
@@ -116,14 +102,14 @@ def test_another_writer_s_deletes_in_the_same_file_are_a_conflict(table: Deleted
     assert len(live.deletes) == 1
 
 
-@pytest.mark.parametrize("late", ["rows", "deletes"])
-def test_a_stale_driver_loses_against_deletes_alone(table: DeletedRows, late: str) -> None:
+def test_a_stale_driver_loses_against_deletes_alone(table: DeletedRows) -> None:
     first, second = table.add(range(10), range(10, 20))
     lake = table.open()
-    files = table.data_files(lake, [30]) if late == "rows" else table.written(lake, {second: [1]})
+    rows, deletes = table.data_files(lake, [30]), table.written(lake, {second: [1]})
     # Its successor deletes rows of another data file.
     table.delete({first: [1]})
-    refused(table, lake, files)
+    for late in (rows, deletes):
+        refused(table, lake, late)
     assert keys(table) == table.live()
 
 

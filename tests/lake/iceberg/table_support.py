@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_tiering.formats.schema import arrow_schema
-from fluss_tiering.lake.iceberg.commit import IcebergCommitter
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 
@@ -56,16 +55,3 @@ def compact(spark, table: TableInfo) -> None:
 
 def insert(spark, table: TableInfo, key: int) -> None:
     spark.sql(f"INSERT INTO {name(table)} VALUES ({key}, 'theirs', 0, 0, TIMESTAMP '2020-01-01 00:00:00')")
-
-
-def run_after_staging(monkeypatch, action) -> None:
-    """Let `action` happen once, after the next transaction is built and before it is committed."""
-    stage = IcebergCommitter._stage
-
-    def staged(*args):
-        monkeypatch.undo()
-        transaction = stage(*args)
-        action()
-        return transaction
-
-    monkeypatch.setattr(IcebergCommitter, "_stage", staged)

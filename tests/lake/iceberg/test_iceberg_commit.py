@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 import pytest
+from lake_support import run_after_staging
 from py4j.protocol import Py4JError
 from table_support import (
     COLUMNS,
@@ -20,7 +21,6 @@ from table_support import (
     name,
     piece,
     rows,
-    run_after_staging,
 )
 
 from fluss_tiering.lake.iceberg import commit as commits

@@ -22,7 +22,6 @@ from fluss_tiering.lake.iceberg.file_counts import FileCounts, file_counts, mani
 from fluss_tiering.lake.iceberg.orphans import find_orphans
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.lake.key_index import IndexStore, Place, write_state
-from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 
@@ -38,10 +37,7 @@ def table(lake_properties) -> TableInfo:
 
 def commits(catalogs: IcebergCatalogs, table: TableInfo, count: int) -> list[int]:
     """Make so many snapshots, and return their ids, the oldest first."""
-    return [
-        catalogs.open_table(table).commit([], LakeCommit(1, 5, str(uuid.uuid4()), "/offsets", {TableBucket(1, 0): end}))
-        for end in range(1, count + 1)
-    ]
+    return [catalogs.open_table(table).commit([], commit_of(end)) for end in range(1, count + 1)]
 
 
 def in_an_hour() -> int:

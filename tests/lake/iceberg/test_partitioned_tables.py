@@ -9,11 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from table_support import (
-    COLUMNS,
-    PATH,
-    name,
-)
+from table_support import COLUMNS, PATH, commit_of, name
 
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.files import LakeFile
@@ -21,7 +17,6 @@ from fluss_tiering.lake.iceberg import table as table_module
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.metadata.locations import FileLocations
 from fluss_tiering.lake.iceberg.table import IcebergTable
-from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
 
@@ -40,11 +35,6 @@ def table(request, lake_properties) -> TableInfo:
     return TableInfo(1, TablePath("db", "t"), 1, descriptor, 0, lake_properties)
 
 
-@pytest.fixture
-def catalogs(spark) -> IcebergCatalogs:
-    return IcebergCatalogs(spark)
-
-
 def files_of(lake: IcebergTable, day: str, bucket: int, rows: Sequence[tuple[int, str]]) -> list[LakeFile]:
     location = lake.piece_location(bucket, str(uuid.uuid4()), (day,))
     writer = lake.file_writer().open_piece(bucket, location, 0, (day,))
@@ -52,10 +42,6 @@ def files_of(lake: IcebergTable, day: str, bucket: int, rows: Sequence[tuple[int
     stamps = np.arange(len(rows))
     writer.write(pa.RecordBatch.from_pydict(columns, schema=arrow_schema(BY_DAY)), stamps, stamps)
     return list(writer.close())
-
-
-def commit_of(end: int) -> LakeCommit:
-    return LakeCommit(1, 5, str(uuid.uuid4()), "/offsets/1", {TableBucket(1, 0): end})
 
 
 def rows(spark, table: TableInfo) -> list[Row]:
