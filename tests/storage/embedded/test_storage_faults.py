@@ -21,6 +21,7 @@ from embedded_tables import (
     read_snapshots,
     replayed,
     segments,
+    storage_with,
 )
 from refusals import refused
 
@@ -56,9 +57,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
 def test_a_refused_append_leaves_all_buckets_as_they_were(
     tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch, call: str, rows_before: int
 ) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, log_table(3, bucket_keys=("id",)))
-        storage.write(PATH, WriteKind.APPEND, log_rows(0, rows_before))
+    with storage_with(tmp_path, log_table(3, bucket_keys=("id",)), log_rows(0, rows_before)) as storage:
         before = end_offsets(storage), read_rows(storage), {path: path.read_bytes() for path in all_segments(tmp_path)}
         refuse(call, "log-2/0")
         with refused(ErrorCode.STORAGE, "log-2", "No space left on device", "check the disk's free space"):
@@ -77,9 +76,7 @@ def all_segments(folder: Path) -> list[Path]:
 
 
 def test_a_refused_upsert_changes_no_row(tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1, "name": "old"}]))
+    with storage_with(tmp_path, kv_table(), kv_rows([{"id": 1, "name": "old"}])) as storage:
         refuse("fsync", "log-0/0")
         with refused(ErrorCode.STORAGE, "No space left"):
             storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1, "name": "new"}, {"id": 2}]))
@@ -95,9 +92,7 @@ def test_a_refused_upsert_changes_no_row(tmp_path: Path, refuse: Refuse, monkeyp
 def test_a_log_that_cannot_take_a_failed_write_back_takes_no_more(
     tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, log_table())
-        storage.write(PATH, WriteKind.APPEND, log_rows(0, 10))
+    with storage_with(tmp_path, log_table(), log_rows(0, 10)) as storage:
         refuse("pwrite", "log-0/0")
         refuse("ftruncate", "log-0/0")
         with refused(ErrorCode.STORAGE, "could not append"):
@@ -115,9 +110,7 @@ def test_a_write_that_rocksdb_refuses_is_in_the_log_and_is_applied_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply = RocksDbStore.apply
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1}, {"id": 2}]))
+    with storage_with(tmp_path, kv_table(), kv_rows([{"id": 1}, {"id": 2}])) as storage:
 
         def fail_once(store: RocksDbStore, *arguments: Any) -> None:
             monkeypatch.setattr(RocksDbStore, "apply", apply)
@@ -164,9 +157,7 @@ def test_a_table_whose_name_cannot_be_made_durable_is_not_there(
 def test_a_table_whose_drop_cannot_be_made_durable_is_still_there(
     tmp_path: Path, refuse_names: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1}]))
+    with storage_with(tmp_path, kv_table(), kv_rows([{"id": 1}])) as storage:
         refuse_names(tmp_path / "tables" / "shop")
         with refused(ErrorCode.STORAGE, "could not delete the table's folder", "No space left"):
             storage.drop_table(PATH)
@@ -195,9 +186,7 @@ def test_a_snapshot_whose_name_cannot_be_made_durable_is_not_there(
 def test_a_snapshot_whose_deletion_cannot_be_made_durable_can_be_read_and_deleted_later(
     tmp_path: Path, refuse_names: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, WriteKind.UPSERT, kv_rows([{"id": 1}]))
+    with storage_with(tmp_path, kv_table(), kv_rows([{"id": 1}])) as storage:
         (snapshot,) = storage.take_kv_snapshots(PATH)
         doomed = (snapshot.bucket, snapshot.snapshot_id)
         refuse_names((tmp_path / snapshot.path).parent)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from fluss_tiering.formats.log.batch import ChangeType, LogBatch
 from fluss_tiering.formats.schema import arrow_schema
-from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.storage.embedded.storage import EmbeddedStorage
 from fluss_tiering.storage.protocol import SplitReader
 
@@ -70,6 +70,18 @@ def opened(folder: Path, **options: Any) -> Iterator[EmbeddedStorage]:
         yield storage
     finally:
         storage.close()
+
+
+@contextmanager
+def storage_with(
+    folder: Path, descriptor: TableDescriptor, rows: pa.Table | None = None, **options: Any
+) -> Iterator[EmbeddedStorage]:
+    """Open a storage with a new table, and with these rows in it."""
+    with opened(folder, **options) as storage:
+        table = storage.create_table(PATH, descriptor)
+        if rows is not None:
+            storage.write(PATH, WriteKind.UPSERT if table.has_primary_key else WriteKind.APPEND, rows)
+        yield storage
 
 
 def end_offsets(storage: EmbeddedStorage, path: TablePath = PATH) -> list[int]:

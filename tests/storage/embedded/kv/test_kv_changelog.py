@@ -16,6 +16,7 @@ from embedded_tables import (
     read_changes,
     read_snapshots,
     replayed,
+    storage_with,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,17 +41,13 @@ def row(key: int, name: str | None = "a", amount: Any = None) -> dict[str, Any]:
 
 
 def test_an_upsert_of_an_equal_row_is_an_update_as_in_fluss(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, kv_rows([row(1)]))
+    with storage_with(tmp_path, kv_table(), kv_rows([row(1)])) as storage:
         storage.write(PATH, UPSERT, kv_rows([row(1)]))
         assert read_changes(storage) == [("+I", row(1)), ("-U", row(1)), ("+U", row(1))]
 
 
 def test_several_changes_of_a_key_in_one_write_are_as_if_made_one_by_one(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, kv_rows([row(1, "a"), row(2, "x"), row(1, "b"), row(1, "c")]))
+    with storage_with(tmp_path, kv_table(), kv_rows([row(1, "a"), row(2, "x"), row(1, "b"), row(1, "c")])) as storage:
         storage.write(PATH, DELETE, kv_keys(1, 1))
         assert read_changes(storage) == [
             ("+I", row(1, "a")),
@@ -64,9 +61,7 @@ def test_several_changes_of_a_key_in_one_write_are_as_if_made_one_by_one(tmp_pat
 
 
 def test_a_delete_needs_the_key_columns_only_and_ignores_the_others(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, kv_rows([row(1), row(2), row(3)]))
+    with storage_with(tmp_path, kv_table(), kv_rows([row(1), row(2), row(3)])) as storage:
         storage.write(PATH, DELETE, kv_keys(1))
         storage.write(PATH, DELETE, kv_keys(2).append_column("name", pa.array([17])))
         with refused(ErrorCode.INVALID_ROWS, "no column 'region'"):
@@ -77,8 +72,7 @@ def test_a_delete_needs_the_key_columns_only_and_ignores_the_others(tmp_path: Pa
 
 
 def test_a_null_in_the_key_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table(3))
+    with storage_with(tmp_path, kv_table(3)) as storage:
         rows = kv_rows([row(1), row(2)])
         with_null = rows.set_column(1, "region", pa.array(["eu", None]))
         for kind, offered in ((UPSERT, with_null), (DELETE, with_null.select(["id", "region"]))):

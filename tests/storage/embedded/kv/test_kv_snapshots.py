@@ -17,6 +17,7 @@ from embedded_tables import (
     read_changes,
     read_snapshots,
     replayed,
+    storage_with,
 )
 from refusals import refused
 
@@ -44,9 +45,7 @@ def exists(storage: EmbeddedStorage, *snapshots: KvSnapshot) -> list[bool]:
 
 
 def test_a_snapshot_is_of_its_moment_and_the_log_from_its_offset_leads_to_now(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, rows(0, 50))
+    with storage_with(tmp_path, kv_table(), rows(0, 50)) as storage:
         storage.write(PATH, DELETE, kv_keys(*range(40, 50)))
         (snapshot,) = storage.take_kv_snapshots(PATH)
         assert (snapshot.log_offset, snapshot.row_count) == (60, 40)
@@ -83,8 +82,7 @@ def test_snapshots_taken_under_writers_hold_just_what_the_log_before_them_does(t
 
 
 def test_a_bucket_without_news_keeps_its_snapshot_and_one_never_written_has_none(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table(4))
+    with storage_with(tmp_path, kv_table(4)) as storage:
         assert storage.take_kv_snapshots(PATH) == []
         touched = {bucket.bucket for bucket in storage.write(PATH, UPSERT, rows(1, 2))}
         first = storage.take_kv_snapshots(PATH)
@@ -100,9 +98,7 @@ def test_a_bucket_without_news_keeps_its_snapshot_and_one_never_written_has_none
 
 
 def test_snapshots_and_their_ids_outlive_a_restart(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, rows(0, 10))
+    with storage_with(tmp_path, kv_table(), rows(0, 10)) as storage:
         (first,) = storage.take_kv_snapshots(PATH)
     with opened(tmp_path) as storage:
         assert storage.take_kv_snapshots(PATH) == [first]
@@ -120,8 +116,7 @@ def test_snapshots_and_their_ids_outlive_a_restart(tmp_path: Path) -> None:
 
 # L3
 def test_a_protected_snapshot_is_kept_and_others_but_the_newest_go(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
+    with storage_with(tmp_path, kv_table()) as storage:
         taken = []
         for step in range(4):
             storage.write(PATH, UPSERT, rows(0, step + 1))
@@ -141,8 +136,7 @@ def test_a_protected_snapshot_is_kept_and_others_but_the_newest_go(tmp_path: Pat
 
 
 def test_as_many_snapshots_are_kept_as_the_storage_is_told(tmp_path: Path) -> None:
-    with opened(tmp_path, num_retained_snapshots=2) as storage:
-        storage.create_table(PATH, kv_table())
+    with storage_with(tmp_path, kv_table(), num_retained_snapshots=2) as storage:
         taken = []
         for step in range(3):
             storage.write(PATH, UPSERT, rows(0, step + 1))
@@ -154,9 +148,7 @@ def test_as_many_snapshots_are_kept_as_the_storage_is_told(tmp_path: Path) -> No
 
 
 def test_a_snapshot_that_was_half_made_or_half_deleted_is_gone_after_a_restart(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, rows(0, 3))
+    with storage_with(tmp_path, kv_table(), rows(0, 3)) as storage:
         (snapshot,) = storage.take_kv_snapshots(PATH)
     folder = (tmp_path / snapshot.path).parent
     shutil.copytree(folder / "snap-0", folder / "snap-1.tmp")
@@ -167,9 +159,7 @@ def test_a_snapshot_that_was_half_made_or_half_deleted_is_gone_after_a_restart(t
 
 
 def test_a_torn_description_of_a_snapshot_is_refused(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, rows(0, 3))
+    with storage_with(tmp_path, kv_table(), rows(0, 3)) as storage:
         (snapshot,) = storage.take_kv_snapshots(PATH)
     path = tmp_path / snapshot.path / "snapshot.json"
     for damaged in (path.read_text()[:-10], "{}", '{"split_keys": ["xyz"]}'):
@@ -179,9 +169,7 @@ def test_a_torn_description_of_a_snapshot_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_key_range_is_read_without_its_end_and_pieces_make_up_the_whole(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, rows(0, 100))
+    with storage_with(tmp_path, kv_table(), rows(0, 100)) as storage:
         (snapshot,) = storage.take_kv_snapshots(PATH)
         (entries,) = storage.fetch_kv_snapshot(snapshot.bucket, snapshot.snapshot_id, None, None)
         keys = entries.column("key").to_pylist()
@@ -196,9 +184,7 @@ def test_a_key_range_is_read_without_its_end_and_pieces_make_up_the_whole(tmp_pa
 
 
 def test_readers_at_once_leave_the_snapshot_as_it_is(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, rows(0, 5_000))
+    with storage_with(tmp_path, kv_table(), rows(0, 5_000)) as storage:
         (snapshot,) = storage.take_kv_snapshots(PATH)
         folder = tmp_path / snapshot.path
         before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
@@ -209,9 +195,7 @@ def test_readers_at_once_leave_the_snapshot_as_it_is(tmp_path: Path) -> None:
 
 
 def test_damage_in_a_snapshot_is_an_error_and_never_a_short_read(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, rows(0, 20_000))
+    with storage_with(tmp_path, kv_table(), rows(0, 20_000)) as storage:
         (snapshot,) = storage.take_kv_snapshots(PATH)
         folder = tmp_path / snapshot.path
         table_file = max(folder.glob("*.sst"), key=lambda file: file.stat().st_size)
@@ -227,9 +211,7 @@ def test_damage_in_a_snapshot_is_an_error_and_never_a_short_read(tmp_path: Path)
 
 
 def test_a_store_that_was_damaged_or_lost_is_read_from_the_log_again(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, kv_table())
-        storage.write(PATH, UPSERT, rows(0, 100))
+    with storage_with(tmp_path, kv_table(), rows(0, 100)) as storage:
         storage.write(PATH, DELETE, kv_keys(5))
     (store,) = tmp_path.glob("tables/*/*/kv-0/db")
     (store / "CURRENT").write_text("MANIFEST-999999\n")

@@ -18,6 +18,7 @@ from embedded_tables import (
     read_log,
     read_rows,
     segments,
+    storage_with,
 )
 from refusals import refused
 
@@ -142,8 +143,7 @@ def test_a_key_of_several_columns_decides_the_bucket_by_all_of_them(tmp_path: Pa
 
 
 def test_without_a_bucket_key_small_writes_take_turns_and_large_ones_are_split_evenly(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, log_table(4))
+    with storage_with(tmp_path, log_table(4)) as storage:
         for start in range(0, 600, 100):
             storage.write(PATH, APPEND, log_rows(start, start + 100))
         assert end_offsets(storage) == [200, 200, 100, 100]
@@ -181,8 +181,7 @@ def test_a_large_write_becomes_batches_that_a_reader_can_hold(tmp_path: Path) ->
     ],
 )
 def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path: Path, rows: pa.Table, message: str) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, log_table(2))
+    with storage_with(tmp_path, log_table(2)) as storage:
         with refused(ErrorCode.INVALID_ROWS, message, "expected"):
             storage.write(PATH, APPEND, rows)
         assert end_offsets(storage) == [0, 0]
@@ -190,8 +189,7 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(tmp_path: Path,
 
 def test_a_write_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writes, "_MAX_WRITE_BYTES", 1_000)
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, log_table())
+    with storage_with(tmp_path, log_table()) as storage:
         with refused(ErrorCode.INVALID_ROWS, "expected at most 1000", "write fewer at once"):
             storage.write(PATH, APPEND, log_rows(0, 100))
         storage.write(PATH, APPEND, log_rows(0, 100).slice(90))
@@ -199,16 +197,14 @@ def test_a_write_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_null_bucket_key_is_refused_before_the_first_row_is_written(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, TableDescriptor(columns(id="BIGINT"), bucket_keys=("id",), num_buckets=2))
+    with storage_with(tmp_path, TableDescriptor(columns(id="BIGINT"), bucket_keys=("id",), num_buckets=2)) as storage:
         with refused(ErrorCode.INVALID_ROWS, "bucket key"):
             storage.write(PATH, APPEND, pa.table({"id": [1, 2, 3, None]}))
         assert end_offsets(storage) == [0, 0]
 
 
 def test_a_write_must_mean_what_the_table_can_take(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, log_table())
+    with storage_with(tmp_path, log_table()) as storage:
         for kind in (WriteKind.UPSERT, WriteKind.DELETE):
             with refused(ErrorCode.INVALID_ROWS, "no primary key", "expected append"):
                 storage.write(PATH, kind, log_rows(0, 1))
@@ -228,16 +224,13 @@ def test_a_write_must_mean_what_the_table_can_take(tmp_path: Path) -> None:
     ],
 )
 def test_batches_are_compressed_as_the_table_says(tmp_path: Path, properties: dict[str, str], frame: bytes) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, log_table(properties=properties))
-        storage.write(PATH, APPEND, log_rows(0, 1_000))
+    with storage_with(tmp_path, log_table(properties=properties), log_rows(0, 1_000)) as storage:
         assert frame in segments(tmp_path)[0].read_bytes()
         assert [row["id"] for row in read_rows(storage)] == list(range(1_000))
 
 
 def test_writers_in_many_threads_lose_nothing(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, log_table(3, bucket_keys=("id",)))
+    with storage_with(tmp_path, log_table(3, bucket_keys=("id",))) as storage:
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda n: storage.write(PATH, APPEND, log_rows(n * 50, n * 50 + 50)), range(64)))
         assert sorted(row["id"] for row in read_rows(storage)) == list(range(64 * 50))

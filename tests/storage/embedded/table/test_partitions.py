@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from embedded_tables import PATH, columns, open_storage, opened
+from embedded_tables import PATH, columns, open_storage, opened, storage_with
 from refusals import refused
 
 from fluss_tiering.formats.log.batch import ChangeType
@@ -75,8 +75,7 @@ def snapshot_rows(storage: EmbeddedStorage) -> dict[tuple[str, ...], dict[int, s
 
 
 def test_rows_go_to_the_partition_that_their_values_name(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, LOG)
+    with storage_with(tmp_path, LOG) as storage:
         assert storage.buckets(PATH) == []
         append(storage, (1, "mon", "eu", "a"), (2, "tue", "eu", "b"), (3, "mon", "us", None), (4, "mon", "eu", "d"))
     with opened(tmp_path) as storage:
@@ -96,8 +95,7 @@ def test_rows_go_to_the_partition_that_their_values_name(tmp_path: Path) -> None
 
 
 def test_keys_are_apart_in_each_partition_and_snapshots_hold_one(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, KEYED)
+    with storage_with(tmp_path, KEYED) as storage:
         upsert(storage, (1, "mon", "", "a"), (1, "tue", "", "b"), (2, "tue", "", "c"))
         upsert(storage, (1, "mon", "", "a2"))
         delete(storage, (1, "tue"), (9, "tue"), (1, "sun"))
@@ -114,8 +112,7 @@ def test_keys_are_apart_in_each_partition_and_snapshots_hold_one(tmp_path: Path)
 
 
 def test_a_dropped_partition_is_gone_with_its_files_and_its_id(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, KEYED)
+    with storage_with(tmp_path, KEYED) as storage:
         upsert(storage, (1, "mon", "", "a"), (1, "tue", "", "b"))
         snapshots = {snapshot.bucket: snapshot for snapshot in storage.take_kv_snapshots(PATH)}
         (gone,) = [bucket for bucket in snapshots if bucket.partition_id == 1]
@@ -138,8 +135,7 @@ def test_a_dropped_partition_is_gone_with_its_files_and_its_id(tmp_path: Path) -
 
 
 def test_a_scan_ends_with_its_partition(tmp_path: Path) -> None:  # K12
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, KEYED)
+    with storage_with(tmp_path, KEYED) as storage:
         upsert(storage, (1, "mon", "", "a"))
         (bucket,) = [info.bucket for info in storage.buckets(PATH) if info.log_end_offset]
         lost = threading.Event()
@@ -151,8 +147,7 @@ def test_a_scan_ends_with_its_partition(tmp_path: Path) -> None:  # K12
 
 @pytest.mark.parametrize("value", ["", "a/b", "..", "a b", "ä", "x" * 201, "__x", "a$b", "a\0b"])
 def test_a_value_that_names_no_partition_is_refused_and_nothing_is_made(tmp_path: Path, value: str) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, LOG)
+    with storage_with(tmp_path, LOG) as storage:
         with refused(ErrorCode.INVALID_ROWS, "'region'"):
             append(storage, (1, "mon", "eu", "a"), (2, "mon", value, "b"))
         assert storage.buckets(PATH) == []
@@ -160,8 +155,7 @@ def test_a_value_that_names_no_partition_is_refused_and_nothing_is_made(tmp_path
 
 def test_a_null_in_a_partition_key_is_refused(tmp_path: Path) -> None:
     nullable = TableDescriptor(columns(id="INT", day="STRING"), partition_keys=("day",))
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, nullable)
+    with storage_with(tmp_path, nullable) as storage:
         with refused(ErrorCode.INVALID_ROWS, "'day'", "null"):
             storage.write(PATH, WriteKind.APPEND, pa.table({"id": [1, 2], "day": ["mon", None]}))
         assert storage.buckets(PATH) == []
@@ -169,8 +163,7 @@ def test_a_null_in_a_partition_key_is_refused(tmp_path: Path) -> None:
 
 def test_a_table_has_no_end_of_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluss_tiering.storage.embedded.table.table.MAX_PARTITIONS", 3)
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, LOG)
+    with storage_with(tmp_path, LOG) as storage:
         with refused(ErrorCode.INVALID_ROWS, "3 partitions", "d$eu"):
             append(storage, *((1, day, "eu", None) for day in "abcd"))
         assert storage.buckets(PATH) == []
@@ -189,8 +182,7 @@ def test_a_write_to_many_new_buckets_syncs_them_together_and_opens_no_store(
     )
     days = [f"d{number}" for number in range(50)]
     expected = {(number, day): "first" for day in days for number in range(8)}
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, KEYED)
+    with storage_with(tmp_path, KEYED) as storage:
         identities.clear()
         upsert(storage, *((number, day, "eu", name) for (number, day), name in expected.items()))
         # All ids of partitions are made durable at once.
@@ -218,8 +210,7 @@ def test_a_write_to_many_new_buckets_syncs_them_together_and_opens_no_store(
 
 # D52
 def test_partitions_that_cannot_all_be_made_are_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, LOG)
+    with storage_with(tmp_path, LOG) as storage:
         renamed: list[Path] = []
         rename = Path.rename
 
@@ -259,12 +250,6 @@ def test_what_cannot_be_partitioned_is_refused(tmp_path: Path, changes: dict[str
             storage.create_table(PATH, TableDescriptor(COLUMNS, **arguments))  # type: ignore[arg-type]
 
 
-def test_the_bucket_key_is_what_the_partition_leaves_of_the_primary_key(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        table = storage.create_table(PATH, TableDescriptor(COLUMNS, ("day", "id"), partition_keys=("day",)))
-        assert table.descriptor.bucket_keys == ("id",)
-
-
 def test_offsets_files_have_the_offsets_of_each_partition(tmp_path: Path) -> None:
     with opened(tmp_path) as storage:
         table = storage.create_table(PATH, LOG)
@@ -285,8 +270,7 @@ def test_offsets_files_have_the_offsets_of_each_partition(tmp_path: Path) -> Non
 
 
 def test_what_a_crash_left_half_made_or_half_dropped_is_deleted(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, LOG)
+    with storage_with(tmp_path, LOG) as storage:
         append(storage, (1, "mon", "eu", "a"), (2, "tue", "eu", "b"))
     (folder,) = tmp_path.glob("tables/*/*")
     (folder / "partition-1").rename(folder / "partition-1.deleted")
@@ -297,8 +281,7 @@ def test_what_a_crash_left_half_made_or_half_dropped_is_deleted(tmp_path: Path) 
 
 
 def test_a_damaged_partition_is_named(tmp_path: Path) -> None:
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, LOG)
+    with storage_with(tmp_path, LOG) as storage:
         append(storage, (1, "mon", "eu", "a"))
     (folder,) = tmp_path.glob("tables/*/*/partition-1")
     described = (folder / "partition.json").read_text()
@@ -314,8 +297,7 @@ def test_a_damaged_partition_is_named(tmp_path: Path) -> None:
 
 def test_writes_and_drops_at_once_leave_a_table_that_reads(tmp_path: Path) -> None:
     errors: list[BaseException] = []
-    with opened(tmp_path) as storage:
-        storage.create_table(PATH, KEYED)
+    with storage_with(tmp_path, KEYED) as storage:
 
         def write(start: int) -> None:
             try:
