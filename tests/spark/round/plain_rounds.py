@@ -148,6 +148,11 @@ class Application:
         assert result.error is None, result.error
         return result
 
+    def round(self, table: TableInfo, rows: Rows, kind: WriteKind | None = None, **settings: Any) -> TableResult:
+        """Write rows, and run a round that must not fail."""
+        self.write(table, rows, kind)
+        return self.tier(table, **settings)
+
     def fail(self, table: TableInfo, **settings: Any) -> str:
         """Run a round that must fail, and let the table be claimed again at once."""
         result = self.run(table, **settings)

@@ -49,8 +49,7 @@ def test_a_commit_that_was_not_registered_is_registered_by_the_next_round(applic
         table.table_id,
         application.ends(table),
     )
-    application.write(table, named(range(2, 6), "second"))
-    again = application.tier(table)
+    again = application.round(table, named(range(2, 6), "second"))
 
     assert again.stats.rows == 4, "what the lake has is not read again"
     assert application.rows(table) == sorted((named(range(4), "first") | named(range(2, 6), "second")).items())
@@ -58,8 +57,7 @@ def test_a_commit_that_was_not_registered_is_registered_by_the_next_round(applic
 
 def test_of_a_commit_that_was_registered_nothing_is_registered_again(application: Application, monkeypatch):
     table = application.table()
-    application.write(table, named(range(4), "first"))
-    application.tier(table)
+    application.round(table, named(range(4), "first"))
     registered: list[object] = []
     monkeypatch.setattr(TieringClient, "commit_lake_snapshot", lambda *arguments: registered.append(arguments))
     application.tier(table)
@@ -68,8 +66,7 @@ def test_of_a_commit_that_was_registered_nothing_is_registered_again(application
 
 def test_a_lake_table_that_is_gone_is_not_made_again(application: Application):  # D45
     table = application.table()
-    application.write(table, named(range(4), "first"))
-    first = application.tier(table)
+    first = application.round(table, named(range(4), "first"))
     application.lake.tables.clear()
     error = application.fail(table)
     assert error.startswith(f"lake table missing: {table.lake_path}, whose snapshot {first.stats.lake_snapshot_id}")
@@ -82,8 +79,7 @@ def test_a_lake_table_that_is_gone_is_not_made_again(application: Application): 
 
 def test_what_somebody_else_did_to_the_lake_during_the_round_is_kept(application: Application):
     table = application.table(key=False)
-    application.write(table, named(range(4), "first"))
-    application.tier(table)
+    application.round(table, named(range(4), "first"))
     before = application.lake.files_on_disk()
     application.write(table, named(range(4, 8), "second"))
     theirs = {(0, ()): [{"id": 99, "name": "theirs", "__offset": 0}]}
@@ -144,8 +140,7 @@ def test_a_round_that_another_one_replaced_is_refused_before_the_lake_changes(ap
 # S10: planning error
 def test_a_round_that_cannot_be_planned_says_why(application: Application, monkeypatch):
     table = application.table(key=False)
-    application.write(table, named(range(10), "row"))
-    application.tier(table)
+    application.round(table, named(range(10), "row"))
     planned = round_module.plan_round
 
     def shifted(*, tiered: dict[TableBucket, int], **rest: Any) -> RoundPlan:

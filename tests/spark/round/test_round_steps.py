@@ -37,8 +37,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, start: int) -> None:
 @pytest.mark.parametrize("way", ["equality", "position"])
 def test_a_bucket_whose_log_has_a_gap_is_read_again_from_its_snapshot(application: Application, monkeypatch, way: str):
     table = application.table(properties={"table.datalake.delete-files": way})
-    application.write(table, named(range(10), "first"))
-    application.tier(table)
+    application.round(table, named(range(10), "first"))
     application.write(table, dict.fromkeys([0, 1]), WriteKind.DELETE)
     application.write(table, named([2, 20], "second"))
     application.client.take_kv_snapshots([table.path])
@@ -61,8 +60,7 @@ def test_a_bucket_whose_log_has_a_gap_is_read_again_from_its_snapshot(applicatio
 def test_a_round_that_reads_a_bucket_again_begins_anew_if_the_lake_is_rewritten(application: Application, monkeypatch):
     """It removes what the lake holds of the bucket, also if it deletes no rows by position."""
     table = application.table()
-    application.write(table, named(range(10), "first"))
-    application.tier(table)
+    application.round(table, named(range(10), "first"))
     application.write(table, named([2, 20], "second"))
     application.client.take_kv_snapshots([table.path])
     (end,) = application.ends(table).values()
@@ -85,8 +83,7 @@ def test_a_log_table_goes_on_where_its_log_begins_if_it_is_told_to(  # D44
     application: Application, monkeypatch, caplog, told: bool
 ):
     table = application.table(key=False)
-    application.write(table, named(range(4), "first"))
-    application.tier(table)
+    application.round(table, named(range(4), "first"))
     application.write(table, named(range(4, 10), "second"))
     cut(monkeypatch, 7)
     if not told:
@@ -133,12 +130,10 @@ def test_snapshots_of_unknown_size_are_measured_before_they_are_cut(application:
 
 def test_only_buckets_that_were_never_tiered_need_a_snapshot(application: Application, monkeypatch):
     table = application.table(num_buckets=2)
-    application.write(table, named(range(20), "first"))
-    application.tier(table)
+    application.round(table, named(range(20), "first"))
     asked: list[object] = []
     monkeypatch.setattr("fluss_tiering.spark.round.lease.TableLease.snapshots", lambda *of: asked.append(of))
-    application.write(table, named(range(20), "second"))
-    application.tier(table)
+    application.round(table, named(range(20), "second"))
     assert asked == []
 
 
@@ -157,8 +152,7 @@ def test_a_round_without_pieces_is_one_commit_and_asks_the_lake_for_no_files(app
 
 def test_an_empty_round_tells_what_its_plan_cost(application: Application, monkeypatch):
     table = application.table()
-    application.write(table, named(range(3), "row"))
-    application.tier(table)
+    application.round(table, named(range(3), "row"))
 
     def find(lake: PlainLake, of: TableInfo, *, follow: bool) -> PlainTable:
         application.now += 2

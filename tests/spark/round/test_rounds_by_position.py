@@ -61,8 +61,7 @@ def test_the_lake_holds_the_last_row_of_each_key(application: Application, limit
 
 def test_the_deletes_of_a_place_with_several_pieces_are_written_after_them(application: Application):
     table = by_position(application, num_buckets=2)
-    application.write(table, named(range(20), "first"))
-    application.tier(table)
+    application.round(table, named(range(20), "first"))
     # All changes but the first are of one key, so that one bucket has several pieces and the other has none or one.
     for step in range(4):
         application.write(table, {1: f"version {step}"})
@@ -87,8 +86,7 @@ def test_the_deletes_of_a_place_with_several_pieces_are_written_after_them(appli
 def test_a_place_that_is_alone_needs_no_second_stage(application: Application):
     table = by_position(application, num_buckets=3)
     for step in range(2):
-        application.write(table, named(range(20), f"step {step}"))
-        application.tier(table)
+        application.round(table, named(range(20), f"step {step}"))
         ((job, _),) = application.jobs
         assert application.delete_jobs == []
         assert application.told.stages[0][1] == job.tasks
@@ -131,10 +129,8 @@ def test_a_round_whose_data_files_are_rewritten_writes_only_its_deletes_anew(
     application: Application, times: int, limits: PlanLimits
 ):
     table = by_position(application, num_buckets=2)
-    application.write(table, named(range(20), "first"))
-    application.tier(table)
-    application.write(table, dict.fromkeys(range(10, 14)), WriteKind.DELETE)
-    application.tier(table)
+    application.round(table, named(range(20), "first"))
+    application.round(table, dict.fromkeys(range(10, 14)), WriteKind.DELETE)
     for step in range(3):
         application.write(table, named(range(3), f"step {step}"))
         application.write(table, dict.fromkeys((4, 19)), WriteKind.DELETE)
@@ -161,8 +157,7 @@ def test_a_round_whose_data_files_are_rewritten_writes_only_its_deletes_anew(
 @pytest.mark.slow
 def test_rewrites_during_each_try_never_count_as_failures_of_the_table(application: Application):
     table = by_position(application)
-    application.write(table, named(range(10), "first"))
-    application.tier(table)
+    application.round(table, named(range(10), "first"))
     application.write(table, named(range(3), "second"))
 
     def rewrite(table: TableInfo) -> None:
@@ -186,8 +181,7 @@ def test_rewrites_during_each_try_never_count_as_failures_of_the_table(applicati
 
 def test_a_round_whose_rows_may_have_been_changed_is_read_again_and_then_gives_up(application: Application):
     table = by_position(application)
-    application.write(table, named(range(10), "first"))
-    application.tier(table)
+    application.round(table, named(range(10), "first"))
     application.write(table, named(range(3), "second"))
     commits = change_during_commits(application, table, with_rows_of_others(application), 9)
     assert "changed by somebody else" in application.fail(table)
@@ -204,8 +198,7 @@ def test_a_conflict_of_a_round_that_refers_to_no_data_files_is_left_to_the_next_
     application: Application, kind: str
 ):
     table = by_position(application) if kind == "no deletes" else application.table(key=kind == "deletes by key")
-    application.write(table, named(range(10), "first"))
-    application.tier(table)
+    application.round(table, named(range(10), "first"))
     application.write(table, named(range(10, 13) if kind != "deletes by key" else range(3), "second"))
     commits = change_during_commits(application, table, with_rows_of_others(application), 1)
     before = application.lake.files_on_disk()
@@ -217,8 +210,7 @@ def test_a_conflict_of_a_round_that_refers_to_no_data_files_is_left_to_the_next_
 @pytest.mark.parametrize("code", [ErrorCode.STORAGE, ErrorCode.FENCED_TIERING_EPOCH])
 def test_another_failure_of_the_commit_is_not_tried_again(application: Application, monkeypatch, code: ErrorCode):
     table = by_position(application)
-    application.write(table, named(range(10), "first"))
-    application.tier(table)
+    application.round(table, named(range(10), "first"))
     application.write(table, named(range(3), "second"))
     asked: list[object] = []
 
@@ -237,8 +229,7 @@ def test_another_failure_of_the_commit_is_not_tried_again(application: Applicati
 @pytest.mark.parametrize("stage", [StageJob, DeleteJob])
 def test_a_round_that_is_lost_leaves_no_files(application: Application, monkeypatch, stage: type):
     table = by_position(application)
-    application.write(table, named(range(10), "first"))
-    application.tier(table)
+    application.round(table, named(range(10), "first"))
     before = application.lake.files_on_disk()
     for step in range(4):
         application.write(table, named(range(5), f"step {step}"))
@@ -263,8 +254,7 @@ def test_a_round_that_is_lost_leaves_no_files(application: Application, monkeypa
 def test_a_second_stage_that_fails_leaves_no_files_of_the_first(application: Application, monkeypatch):
     monkeypatch.setattr(round_module, "_MAX_PIECES_IN_JOB", 2)
     table = by_position(application)
-    application.write(table, named(range(5), "first"))
-    first = application.tier(table)
+    first = application.round(table, named(range(5), "first"))
     before = application.lake.files_on_disk()
     for step in range(4):
         application.write(table, named(range(5), f"step {step}"))

@@ -56,8 +56,7 @@ def test_the_lake_holds_the_last_row_of_each_key(application: Application):
     assert application.rows(table) == sorted(expected.items())
 
     application.write(table, named([1, 99], "later"))
-    application.write(table, dict.fromkeys([2, 3]), WriteKind.DELETE)
-    application.tier(table)
+    application.round(table, dict.fromkeys([2, 3]), WriteKind.DELETE)
     expected |= named([1, 99], "later")
     del expected[2], expected[3]
     assert application.rows(table) == sorted(expected.items())
@@ -65,8 +64,7 @@ def test_the_lake_holds_the_last_row_of_each_key(application: Application):
 
 def test_a_table_without_anything_new_is_not_committed(application: Application):  # S21, Fluss #4372
     table = application.table()
-    application.write(table, named(range(3), "row"))
-    first = application.tier(table)
+    first = application.round(table, named(range(3), "row"))
 
     def never() -> int:
         raise AssertionError("an empty round waits for no executors")
@@ -84,8 +82,7 @@ def test_a_table_without_anything_new_is_not_committed(application: Application)
 
 def test_a_later_piece_of_a_bucket_replaces_the_rows_of_an_earlier_one(application: Application):
     table = application.table()
-    application.write(table, {1: "first"})
-    application.tier(table)
+    application.round(table, {1: "first"})
     for number in range(6):
         application.write(table, {1: f"version {number}", 10 + number: "other"})
     application.tier(table, limits=PlanLimits(change_piece_bytes=1))
@@ -98,8 +95,7 @@ def test_a_later_piece_of_a_bucket_replaces_the_rows_of_an_earlier_one(applicati
 def test_a_commit_of_a_round_that_reads_nothing_moves_its_offsets(application: Application):
     table = application.table(num_buckets=2)
     application.write(table, named(range(6), "row"))
-    application.write(table, dict.fromkeys(range(6)), WriteKind.DELETE)
-    application.tier(table)
+    application.round(table, dict.fromkeys(range(6)), WriteKind.DELETE)
     known = application.client.lake_snapshot(table.path)
     assert known is not None
     assert dict(known.log_end_offsets) == application.ends(table)
@@ -192,8 +188,7 @@ def test_the_lake_is_asked_only_about_buckets_that_were_never_tiered(application
 
     for key in (True, False):
         other = application.table(key=key)
-        application.write(other, named([1], "row"))
-        application.tier(other)
+        application.round(other, named([1], "row"))
     assert len(asked) == 2, "without partitions there was none before"
 
 
@@ -226,8 +221,7 @@ def test_a_round_tells_what_it_wrote_and_what_it_cost(application: Application, 
     assert application.told.stages == [(f"{table.path}: {group}", job.tasks)]
     assert application.told.results == [result]
 
-    application.write(table, named(range(10, 30), "changed"))
-    changed = application.tier(table)
+    changed = application.round(table, named(range(10, 30), "changed"))
     assert changed.stats.rows == 20
     assert changed.stats.lake_record_count == 40
     assert changed.stats.lake_file_size == size + changed.stats.bytes
@@ -235,8 +229,7 @@ def test_a_round_tells_what_it_wrote_and_what_it_cost(application: Application, 
 
 def test_all_cores_get_work_and_small_pieces_share_a_task(application: Application):
     table = application.table(num_buckets=6)
-    application.write(table, named(range(200), "row"))
-    application.tier(table, parallelism=lambda: 4, buffer_bytes=12345)
+    application.round(table, named(range(200), "row"), parallelism=lambda: 4, buffer_bytes=12345)
     ((job, _),) = application.jobs
     assert (len(job.work), job.tasks, job.buffer_bytes) == (6, 4, 12345)
     assert application.told.stages[0][1] == 4
@@ -255,8 +248,7 @@ def test_the_plan_and_the_jobs_go_by_the_same_number_of_cores(application: Appli
 def test_files_are_named_by_their_round_and_no_two_pieces_share_a_name(application: Application, monkeypatch):
     monkeypatch.setattr(round_module, "_MAX_PIECES_IN_JOB", 2)
     table = application.table(num_buckets=5)
-    application.write(table, named(range(200), "row"))
-    result = application.tier(table)
+    result = application.round(table, named(range(200), "row"))
 
     assert [len(job.work) for job, _ in application.jobs] == [2, 2, 1], "the driver holds two results at once"
     assert application.told.stages[0][1] == sum(job.tasks for job, _ in application.jobs)
@@ -279,8 +271,7 @@ def test_workers_that_cannot_open_the_storage_s_files_read_through_the_server(ap
         application.write(table, named(range(20), "first"))
         if key:
             application.client.take_kv_snapshots([table.path])
-        application.write(table, named(range(20, 30), "second"))
-        application.tier(table, storage=elsewhere)
+        application.round(table, named(range(20, 30), "second"), storage=elsewhere)
         assert application.rows(table) == sorted((named(range(20), "first") | named(range(20, 30), "second")).items())
 
 
@@ -316,8 +307,7 @@ def test_the_outcome_comes_before_the_release(application: Application, monkeypa
 
         monkeypatch.setattr(TieringClient, name, record)
     table = application.table()
-    application.write(table, named(range(4), "row"))
-    application.tier(table)
+    application.round(table, named(range(4), "row"))
     assert calls == ["heartbeat", "release_lease"]
 
 
