@@ -187,26 +187,26 @@ def test_a_bucket_that_was_tiered_up_to_its_first_offset_goes_on_from_there():
     assert skipped.advances
 
 
-def test_a_limit_that_is_not_reached_leaves_nothing():
-    for round_bytes in (400, 500, 799):
-        planned = plan([info(0, 100, size=100), info(1, 300, size=300)], round_bytes=round_bytes)
-        assert planned.complete
-        assert planned.log_end_offsets == {bucket(0): 100, bucket(1): 300}
-
-
 # S8
-def test_a_limit_cuts_every_bucket_by_the_same_share_and_leaves_the_rest_for_the_next_round():
-    planned = plan([info(0, 100, size=100), info(1, 300, size=300)], round_bytes=200)
+@pytest.mark.parametrize(
+    ("round_bytes", "tiered", "ends", "complete"),
+    [
+        # A limit that is not reached leaves nothing.
+        (400, {}, (100, 300), True),
+        (799, {}, (100, 300), True),
+        # It cuts each bucket by the same share of what is not tiered yet, and by no less than a record.
+        (200, {}, (50, 150), False),
+        (120, {0: 60, 1: 100}, (80, 200), False),
+        (1, {0: 4, 1: 299}, (5, 300), False),
+    ],
+)
+def test_a_limit_cuts_every_bucket_by_the_same_share_and_leaves_the_rest_for_the_next_round(
+    round_bytes, tiered, ends, complete
+):
+    planned = plan([info(0, 100, size=100), info(1, 300, size=300)], tiered=tiered, round_bytes=round_bytes)
 
-    assert planned.log_end_offsets == {bucket(0): 50, bucket(1): 150}
-    assert not planned.complete
-
-
-def test_a_limit_cuts_what_is_not_tiered_yet():
-    planned = plan([info(0, 100, size=100), info(1, 300, size=300)], tiered={0: 60, 1: 100}, round_bytes=120)
-
-    assert planned.log_end_offsets == {bucket(0): 80, bucket(1): 200}
-    assert not planned.complete
+    assert planned.log_end_offsets == {bucket(0): ends[0], bucket(1): ends[1]}
+    assert planned.complete is complete
 
 
 # S26: snapshot splits are not cut
@@ -218,12 +218,6 @@ def test_a_limit_leaves_snapshots_whole():
     assert planned.pieces == (SnapshotPiece(leased),)
     assert planned.log_end_offsets == {bucket(0): 10}
     assert not planned.complete
-
-
-def test_a_limit_below_one_record_still_gets_on():
-    planned = plan([info(0, 10, size=10_000)], tiered={0: 4}, round_bytes=1)
-
-    assert planned.log_end_offsets == {bucket(0): 5}
 
 
 @pytest.mark.parametrize(

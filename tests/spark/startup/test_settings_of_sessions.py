@@ -185,25 +185,22 @@ CONF = {"spark.driver.defaultJavaOptions": " ".join(JVM_OPTIONS)}
 
 
 @pytest.mark.parametrize(
-    "environment",
-    [{}, {"PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell"}, {"JDK_JAVA_OPTIONS": ""}],
-)
-def test_no_row_passes_through_it(environment: dict[str, str], tmp_path: Path) -> None:
-    assert driver_jvm_conf({**environment, "SPARK_CONF_DIR": str(tmp_path)}) == CONF
-
-
-@pytest.mark.parametrize(
-    "environment",
+    ("environment", "conf"),
     [
-        {"JDK_JAVA_OPTIONS": "-XX:+UseG1GC"},
-        {"JAVA_TOOL_OPTIONS": "-XX:+UseG1GC"},
-        {"SPARK_SUBMIT_OPTS": "-Xss4m"},
-        {"PYSPARK_SUBMIT_ARGS": "--driver-java-options -XX:+UseG1GC pyspark-shell"},
-        {"PYSPARK_SUBMIT_ARGS": "--conf spark.driver.extraJavaOptions=-XX:+UseG1GC pyspark-shell"},
+        ({}, CONF),
+        ({"PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell"}, CONF),
+        ({"JDK_JAVA_OPTIONS": ""}, CONF),
+        ({"JDK_JAVA_OPTIONS": "-XX:+UseG1GC"}, {}),
+        ({"JAVA_TOOL_OPTIONS": "-XX:+UseG1GC"}, {}),
+        ({"SPARK_SUBMIT_OPTS": "-Xss4m"}, {}),
+        ({"PYSPARK_SUBMIT_ARGS": "--driver-java-options -XX:+UseG1GC pyspark-shell"}, {}),
+        ({"PYSPARK_SUBMIT_ARGS": "--conf spark.driver.extraJavaOptions=-XX:+UseG1GC pyspark-shell"}, {}),
     ],
 )
-def test_who_tunes_it_in_the_environment_has_it_alone(environment: dict[str, str], tmp_path: Path) -> None:
-    assert driver_jvm_conf({**environment, "SPARK_CONF_DIR": str(tmp_path)}) == {}
+def test_who_tunes_it_in_the_environment_has_it_alone(
+    environment: dict[str, str], conf: dict[str, str], tmp_path: Path
+) -> None:
+    assert driver_jvm_conf({**environment, "SPARK_CONF_DIR": str(tmp_path)}) == conf
 
 
 @pytest.mark.parametrize(
@@ -270,8 +267,6 @@ def test_settings_that_spark_submit_has_stay(tmp_path: Path) -> None:
     assert said == "['local[1]', '(?i)mine']\n"
 
 
-@pytest.mark.system
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.system
 @pytest.mark.slow
