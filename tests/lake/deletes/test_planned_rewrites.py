@@ -240,12 +240,3 @@ def test_what_our_tasks_do_not_read_is_left_to_spark(spark: Any, tmp_path: Path,
     assert plan is not None
     assert [each.partition_values for each in plan.places] == [TUESDAY]
     assert can_rewrite(table.open()) == (change is not with_equality_deletes)
-
-
-def test_columns_that_only_the_lake_table_has_are_left_to_spark(spark: Any, tmp_path: Path) -> None:
-    table = DeletedRows(spark, tmp_path, 2)
-    table.add(range(10), range(10, 20))
-    assert planned(table)[1] is not None
-    spark.sql(f"ALTER TABLE {table.name}.db.t ADD COLUMN note STRING")
-    assert planned(table)[1] is None
-    assert not can_rewrite(table.open())

@@ -225,6 +225,10 @@ BLOOM = "iceberg.write.parquet.bloom-filter-"
             "delete-files is 'equality', while the partition key 'i' is INT NOT NULL",
         ),
         ({"properties": {**LEGACY, "table.datalake.sort-by": "i"}}, "sort-by is 'i', while table.datalake.layout is"),
+        *(
+            ({"properties": {f"table.datalake.{name}": "a b"}}, f"table.datalake.{name} is 'a b': expected 1 to 200")
+            for name in ("table-name", "commit-branch")
+        ),
     ],
 )
 def test_a_table_that_could_never_be_tiered_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
