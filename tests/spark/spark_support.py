@@ -20,9 +20,12 @@ from pyspark.sql import Row, SparkSession
 from engine_support import SCHEMA, ServerProcess, descriptor
 from fluss_tiering.cli.main import app
 from fluss_tiering.client import TieringClient
+from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
+from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.model.table import TableBucket, TableInfo, TablePath, WriteKind
 from fluss_tiering.model.tiering import TieringRound
 from fluss_tiering.spark import application
+from fluss_tiering.spark.audit.report import TableAudit
 from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.options import TierOptions
 from fluss_tiering.spark.round.progress import Progress
@@ -98,6 +101,24 @@ class Tiering:
         assert result.error is None, result.error
         return result
 
+    def round(self, table: TableInfo, rows: Rows, **options: Any) -> TableResult:
+        """Write rows, and run a round that must not fail."""
+        self.write(table, rows)
+        return self.tier(table, **options)
+
+    def tiered(self, rows: Rows, **options: Any) -> TableInfo:
+        """Create a table with rows that a round has tiered."""
+        table = self.table(**options)
+        self.round(table, rows)
+        return table
+
+    def fail(self, table: TableInfo, **options: Any) -> str:
+        """Run a round that must fail, and let the table be claimed again at once."""
+        (result,) = self.tier_all(table, **options)
+        assert result.error is not None
+        self.client.resume_tables([table.path])
+        return result.error
+
     def name(self, table: TableInfo) -> str:
         """Return the lake table's name in Spark SQL, also in a session that has not tiered it."""
         properties = dict(table.lake_catalog_properties)
@@ -113,9 +134,18 @@ class Tiering:
         rows = self.spark.table(self.name(table))
         return rows.orderBy(*(name for name in ("id", "__offset") if name in rows.columns)).collect()
 
+    def lake_table(self, table: TableInfo) -> IcebergTable:
+        """Return the lake table as rounds open it. It must be there."""
+        found = IcebergCatalogs(self.spark).find_table(table)
+        assert found is not None
+        return found
+
+    def audit(self, table: TableInfo, **options: Any) -> TableAudit:
+        return verify_table(self.client, self.spark, table, target=self.target, **options)
+
     def equal(self, table: TableInfo) -> bool:
         """Return whether an audit finds the rows of the table in the lake."""
-        return verify_table(self.client, self.spark, table, target=self.target).equal
+        return self.audit(table).equal
 
     def lake_rows(self, table: TableInfo) -> list[tuple[int, str | None]]:
         """Return the lake's rows without Fluss's columns."""

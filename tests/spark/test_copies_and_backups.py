@@ -64,16 +64,14 @@ def test_rounds_of_tables_that_are_older_than_their_lake_are_refused(
         tiering = Tiering(client, spark, server.target)
         tables = [tiering.table(), tiering.table(primary_key=False)]
         for table in tables:
-            tiering.write(table, named(range(5), "before"))
-            tiering.tier(table)
+            tiering.round(table, named(range(5), "before"))
     assert server.stop() == 0
     backup = shutil.copytree(server.data_dir, tmp_path / "backup")
     server.start()
     with TieringClient(server.target) as client:
         tiering = Tiering(client, spark, server.target)
         for table in tables:
-            tiering.write(table, named(range(4, 9), "after"))
-            tiering.tier(table)
+            tiering.round(table, named(range(4, 9), "after"))
         in_lake = [tiering.lake_rows(table) for table in tables]
     assert server.stop() == 0
 

@@ -187,8 +187,7 @@ def test_a_drain_that_follows_starts_spark_to_maintain_a_lake_to_which_nobody_wr
 ):
     table = tiering.table(properties={"table.datalake.auto-compaction": str(asks).lower()})
     never_tiered = tiering.table(properties={"table.datalake.auto-compaction": "true"})
-    tiering.write(table, named(range(3), "row"))
-    tiering.tier(table)
+    tiering.round(table, named(range(3), "row"))
     started = []
 
     class Started:

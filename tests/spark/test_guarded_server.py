@@ -19,7 +19,6 @@ from fluss_tiering.client.security import ClientSecurity
 from fluss_tiering.model.errors import FlussTieringError
 from fluss_tiering.server.edge.callers.roles import Grant
 from fluss_tiering.server.edge.callers.tokens import StaticToken, TokenFile
-from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.source.options import SourceOptions
 from fluss_tiering.spark.source.schema import spark_schema
 from fluss_tiering.spark.source.table_reader import TableReader
@@ -93,12 +92,12 @@ def test_executors_of_queries_read_with_a_token_for_their_table(
         tiering.spark.read.format("fluss").options(table=str(tables[0].path), token="secret", **options).load()
 
     tiering.tier(tables[0])
-    results = verify_table(tiering.client, tiering.spark, tables[0], target=tiering.target)
+    results = tiering.audit(tables[0])
     assert results.equal
     for_executors = ClientSecurity.for_executors
     monkeypatch.setattr(ClientSecurity, "for_executors", lambda own, token: for_executors(own, f"{token}x"))
     with pytest.raises(FlussTieringError, match="the token is not valid here"):
-        verify_table(tiering.client, tiering.spark, tables[0], target=tiering.target)
+        tiering.audit(tables[0])
 
 
 @pytest.mark.system

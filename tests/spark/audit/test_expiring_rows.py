@@ -20,17 +20,12 @@ from fluss_tiering.client import TieringClient
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
 from fluss_tiering.spark.audit.report import Difference, TableAudit
-from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.storage.fluss.rpc.client import FlussClient
 
 
 def expiring(table: TableInfo) -> TableInfo:
     properties = {**table.descriptor.properties, "table.kv.ttl": "1 h"}
     return replace(table, descriptor=replace(table.descriptor, properties=properties))
-
-
-def verify(tiering: Tiering, table: TableInfo) -> TableAudit:
-    return verify_table(tiering.client, tiering.spark, table, target=tiering.target)
 
 
 def found(audit: TableAudit) -> list[tuple]:
@@ -59,9 +54,7 @@ def expire(tiering: Tiering, table: TableInfo, ids: Iterable[int]) -> None:
 @pytest.fixture
 def table(tiering: Tiering) -> TableInfo:
     """Return a table with ids from 0 to 99 that was tiered, snapshots with all of them, and changes after these."""
-    made = tiering.table(num_buckets=3)
-    tiering.write(made, named(range(100), "first"))
-    tiering.tier(made)
+    made = tiering.tiered(named(range(100), "first"), num_buckets=3)
     tiering.client.take_kv_snapshots([made.path])
     tiering.write(made, named(range(10), "second"))
     tiering.delete(made, [50, 51])
@@ -71,10 +64,10 @@ def table(tiering: Tiering) -> TableInfo:
 
 @pytest.mark.long
 def test_rows_that_expired_are_counted_and_are_no_difference(tiering: Tiering, table: TableInfo) -> None:
-    assert verify(tiering, expiring(table)).equal
+    assert tiering.audit(expiring(table)).equal
     expire(tiering, table, [3, 70, 71, 72])
 
-    audit = verify(tiering, expiring(table))
+    audit = tiering.audit(expiring(table))
 
     assert audit.equal
     assert not audit.differences
@@ -83,7 +76,7 @@ def test_rows_that_expired_are_counted_and_are_no_difference(tiering: Tiering, t
     assert sum(bucket.source.rows for bucket in audit.buckets) == 95
     assert sum(bucket.lake.rows for bucket in audit.buckets) == 95
     # A table whose rows do not expire is read from its log, which has them all.
-    assert verify(tiering, table) == replace(audit, kv_ttl=None, buckets=verify(tiering, table).buckets)
+    assert tiering.audit(table) == replace(audit, kv_ttl=None, buckets=tiering.audit(table).buckets)
 
 
 def test_rows_that_cannot_have_expired_are_differences(tiering: Tiering, table: TableInfo) -> None:
@@ -97,7 +90,7 @@ def test_rows_that_cannot_have_expired_are_differences(tiering: Tiering, table: 
     tiering.spark.sql(f"INSERT INTO {name} SELECT 50, name FROM {name} WHERE id = 5")
     tiering.spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE id = 71")
 
-    audit = verify(tiering, expiring(table))
+    audit = tiering.audit(expiring(table))
 
     assert not audit.equal
     assert found(audit) == [
@@ -117,31 +110,27 @@ def test_without_a_snapshot_nothing_has_expired(tiering: Tiering, monkeypatch: p
         found = list_buckets(client, paths)
         return {path: [replace(info, latest_kv_snapshot=None) for info in infos] for path, infos in found.items()}
 
-    table = tiering.table()
-    tiering.write(table, named(range(5), "row"))
-    tiering.tier(table)
+    table = tiering.tiered(named(range(5), "row"))
     name = tiering.name(table)
     tiering.spark.sql(f"INSERT INTO {name} SELECT 4711, name FROM {name} WHERE id = 1")
-    assert expired(verify(tiering, expiring(table))) == 1
+    assert expired(tiering.audit(expiring(table))) == 1
 
     monkeypatch.setattr(TieringClient, "list_buckets", without_snapshots)
-    audit = verify(tiering, expiring(table))
+    audit = tiering.audit(expiring(table))
 
     assert found(audit) == [(Difference.EXTRA, 4711, 0, 1)]
     assert expired(audit) == 0
 
 
 def test_a_snapshot_that_is_newer_than_the_lake_cannot_be_compared(tiering: Tiering) -> None:
-    table = tiering.table()
-    tiering.write(table, named(range(5), "row"))
-    tiering.tier(table)
+    table = tiering.tiered(named(range(5), "row"))
     tiering.write(table, named(range(5, 8), "row"))
     tiering.client.take_kv_snapshots([table.path])
     with pytest.raises(FlussTieringError, match=r"rows expire, and .* tier the table and verify it again") as raised:
-        verify(tiering, expiring(table))
+        tiering.audit(expiring(table))
     assert raised.value.code is ErrorCode.LOG_OFFSET_OUT_OF_RANGE
     tiering.tier(table)
-    assert verify(tiering, expiring(table)).equal
+    assert tiering.audit(expiring(table)).equal
 
 
 @pytest.mark.long

@@ -31,9 +31,7 @@ def audit_after(tiering: Tiering, table: TableInfo, number: int) -> tuple[int, T
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "datetime", Clock)
-        audit = module.verify_table(
-            tiering.client, tiering.spark, table, target=tiering.target, newer_than=DAY, max_differences=3
-        )
+        audit = tiering.audit(table, newer_than=DAY, max_differences=3)
     return found["snapshot_id"], audit
 
 
@@ -60,7 +58,7 @@ def test_only_rows_of_newer_rounds_are_compared(tiering: Tiering, layout: dict[s
     tiering.spark.sql(f"DELETE FROM {name} WHERE id = 5")
     assert compact_table(tiering.spark, table, min_input_files=2).error is None
     assert audit_after(tiering, table, 0)[1].equal
-    assert not module.verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
+    assert not tiering.equal(table)
     tiering.spark.sql(f"INSERT INTO {name} SELECT * FROM {name} WHERE {column} = 'row 50'")
     _, audit = audit_after(tiering, table, 1)
     assert [(each.source_rows, each.lake_rows) for each in audit.differences] == [(1, 2)]
@@ -70,8 +68,7 @@ def test_the_command_says_what_it_has_compared_and_refuses_a_table_with_a_key(ti
     run = command(tiering, monkeypatch)
     table, keyed = tiering.table(primary_key=False), tiering.table()
     for each in (table, keyed):
-        tiering.write(each, named(range(10), "row"))
-        tiering.tier(each)
+        tiering.round(each, named(range(10), "row"))
 
     arguments = ["--newer-than", "365d", "--server", tiering.target]
     assert run("verify", str(table.path), "--json", *arguments) == 0

@@ -22,11 +22,6 @@ from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.audit.clean import clean_table
 from fluss_tiering.spark.audit.report import Difference, TableAudit
-from fluss_tiering.spark.audit.verify import verify_table
-
-
-def verify(tiering: Tiering, table: TableInfo, **options) -> TableAudit:
-    return verify_table(tiering.client, tiering.spark, table, target=tiering.target, **options)
 
 
 def found(audit: TableAudit) -> list[tuple]:
@@ -38,8 +33,7 @@ def keyed_with_history(tiering: Tiering, rows: int = 2000, **options) -> TableIn
     table = tiering.table(num_buckets=3, **options)
     tiering.write(table, named(range(rows), "first"))
     tiering.client.take_kv_snapshots([table.path])
-    tiering.write(table, named(range(rows // 2, rows), "second"))
-    tiering.tier(table)
+    tiering.round(table, named(range(rows // 2, rows), "second"))
     tiering.write(table, {**named(range(10, 20), "third"), 1999999: None})
     tiering.delete(table, [3, 4, 15])
     tiering.tier(table)
@@ -52,8 +46,7 @@ def test_what_rounds_have_tiered_is_equal_while_writes_go_on(tiering: Tiering):
     clean = tiering.table(primary_key=False, num_buckets=2)
     for step in range(2):
         for each in (log, clean):
-            tiering.write(each, named(range(step * 500, step * 500 + 500), "row"))
-            tiering.tier(each)
+            tiering.round(each, named(range(step * 500, step * 500 + 500), "row"))
     stop = threading.Event()
 
     def write_on() -> None:
@@ -67,7 +60,7 @@ def test_what_rounds_have_tiered_is_equal_while_writes_go_on(tiering: Tiering):
     writer = threading.Thread(target=write_on)
     writer.start()
     try:
-        audits = {table.path: verify(tiering, table) for table in (keyed, log, clean)}
+        audits = {table.path: tiering.audit(table) for table in (keyed, log, clean)}
     finally:
         stop.set()
         writer.join()
@@ -85,7 +78,7 @@ def test_what_rounds_have_tiered_is_equal_while_writes_go_on(tiering: Tiering):
     # Its rows do not say in which bucket they are.
     assert [(each.log_end_offset, each.lake.rows) for each in audits[clean.path].buckets] == [(1000, 1000)]
     tiering.tier(keyed)
-    assert verify(tiering, keyed).equal
+    assert tiering.audit(keyed).equal
 
 
 def test_one_row_changed_one_doubled_one_missing_and_one_too_many_are_named_by_key(tiering: Tiering):
@@ -98,7 +91,7 @@ def test_one_row_changed_one_doubled_one_missing_and_one_too_many_are_named_by_k
     # A null and a value that change places are a change too.
     tiering.spark.sql(f"UPDATE {name} SET name = '' WHERE id = 1999999")
 
-    audit = verify(tiering, table)
+    audit = tiering.audit(table)
 
     assert not audit.equal
     assert found(audit) == [
@@ -109,14 +102,12 @@ def test_one_row_changed_one_doubled_one_missing_and_one_too_many_are_named_by_k
         (Difference.REPEATED, 88, 1, 2),
     ]
     assert not audit.more_differences
-    few = verify(tiering, table, max_differences=2)
+    few = tiering.audit(table, max_differences=2)
     assert (len(few.differences), few.more_differences) == (2, True)
 
 
 def test_rows_of_a_log_are_named_by_bucket_and_offset(tiering: Tiering):
-    table = tiering.table(primary_key=False, num_buckets=2, properties=LEGACY)
-    tiering.write(table, named(range(1000), "row"))
-    tiering.tier(table)
+    table = tiering.tiered(named(range(1000), "row"), primary_key=False, num_buckets=2, properties=LEGACY)
     name = tiering.name(table)
     row = tiering.lake(table)[500]
     where = f"__bucket = {row['__bucket']} AND __offset"
@@ -125,7 +116,7 @@ def test_rows_of_a_log_are_named_by_bucket_and_offset(tiering: Tiering):
     # Only its time differs.
     tiering.spark.sql(f"UPDATE {name} SET __timestamp = __timestamp + INTERVAL 1 SECOND WHERE {where} = 7")
 
-    audit = verify(tiering, table)
+    audit = tiering.audit(table)
 
     assert found(audit) == [
         (Difference.CHANGED, 7, 1, 1),
@@ -199,12 +190,12 @@ def test_a_change_at_any_depth_of_a_value_is_found(tiering: Tiering):
     rows = pa.RecordBatch.from_pydict(values, schema=arrow_schema(columns))
     assert sum(tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows])) == count
     tiering.tier(table)
-    assert verify(tiering, table).equal
+    assert tiering.audit(table).equal
 
     for number, change in enumerate(CHANGES):
         tiering.spark.sql(f"UPDATE {tiering.name(table)} SET {change} WHERE id = {number}")
 
-    assert found(verify(tiering, table)) == [(Difference.CHANGED, number, 1, 1) for number in range(len(CHANGES))]
+    assert found(tiering.audit(table)) == [(Difference.CHANGED, number, 1, 1) for number in range(len(CHANGES))]
 
 
 def test_a_log_that_begins_later_is_compared_from_a_leased_snapshot(tiering: Tiering, monkeypatch):
@@ -230,21 +221,19 @@ def test_a_log_that_begins_later_is_compared_from_a_leased_snapshot(tiering: Tie
     monkeypatch.setattr(TieringClient, "list_buckets", truncated)
     monkeypatch.setattr(TieringClient, "acquire_lease", recorded)
 
-    assert verify(tiering, table).equal
+    assert tiering.audit(table).equal
     assert [len(snapshots) for snapshots in leased] == [2]
     assert tiering.client.list_leases() == []
     tiering.write(table, named(range(3), "later"))
     tiering.client.take_kv_snapshots([table.path])
     with pytest.raises(FlussTieringError, match="tier the table and verify it again") as raised:
-        verify(tiering, table)
+        tiering.audit(table)
     assert raised.value.code is ErrorCode.LOG_OFFSET_OUT_OF_RANGE
 
 
 def test_the_command_says_so_in_json_and_by_its_exit_code(tiering: Tiering, monkeypatch, capsys):
     run = command(tiering, monkeypatch)
-    table = tiering.table(num_buckets=2)
-    tiering.write(table, named(range(10), "row"))
-    tiering.tier(table)
+    table = tiering.tiered(named(range(10), "row"), num_buckets=2)
 
     assert run("verify", str(table.path), "--server", tiering.target) == 0
     assert "equal: 10 rows at lake snapshot" in capsys.readouterr().out
@@ -273,24 +262,22 @@ def test_key_columns_may_have_any_names(tiering: Tiering):
     )
     list(tiering.client.write_rows(table.path, WriteKind.UPSERT, [rows]))
     tiering.tier(table)
-    assert verify(tiering, table).equal
+    assert tiering.audit(table).equal
 
     tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE last = 3")
 
-    assert found(verify(tiering, table)) == [(Difference.MISSING, 3, 3, 3, 3, 3, 1, 0)]
+    assert found(tiering.audit(table)) == [(Difference.MISSING, 3, 3, 3, 3, 3, 1, 0)]
 
 
 def test_an_audit_makes_no_lake_table_and_misses_one_that_was_dropped(tiering: Tiering):
     never = tiering.table()
     tiering.write(never, named(range(5), "row"))
-    dropped = tiering.table()
-    tiering.write(dropped, named(range(5), "row"))
-    tiering.tier(dropped)
+    dropped = tiering.tiered(named(range(5), "row"))
     tiering.spark.sql(f"DROP TABLE {tiering.name(dropped)}")
 
-    assert verify(tiering, never) == TableAudit(never.path, None)
+    assert tiering.audit(never) == TableAudit(never.path, None)
     with pytest.raises(FlussTieringError, match="it was renamed or dropped") as missed:
-        verify(tiering, dropped)
+        tiering.audit(dropped)
     assert missed.value.code is ErrorCode.LAKE_TABLE_MISMATCH
     for table in (never, dropped):
         assert clean_table(tiering.spark, table, grace=timedelta(days=3), delete=True).orphans == ()
@@ -318,7 +305,7 @@ def test_a_missing_file_of_deletion_vectors_is_named(tiering: Tiering):
     table = keyed_with_history(tiering, properties={"iceberg.format-version": "3"})
     file, *_ = sorted(data_folder(table).rglob("*.puffin"))
     with broken(file, None), pytest.raises(FlussTieringError) as raised:
-        verify(tiering, table)
+        tiering.audit(table)
     assert f"position delete file missing: file:{file}: expected the Puffin file" in raised.value.message
 
 
@@ -346,16 +333,14 @@ def test_a_file_that_is_missing_or_damaged_is_named(
     files = sorted(data_folder(table).rglob("*.parquet"))
     (file, *_) = [each for each in files if ("-positions-" in each.name) is (kind == "position delete")]
     with broken(file, damaged), pytest.raises(FlussTieringError) as raised:
-        verify(tiering, table)
+        tiering.audit(table)
     assert f"{kind} file {'damaged' if damaged else 'missing'}: file:{file}" in raised.value.message
     assert "restore it from a backup" in raised.value.message
-    assert verify(tiering, table).equal
+    assert tiering.audit(table).equal
 
 
 def test_a_clean_table_whose_number_of_buckets_was_changed_is_refused_by_name(tiering: Tiering):
-    table = tiering.table(num_buckets=2)
-    tiering.write(table, named([1], "a"))
-    tiering.tier(table)
+    table = tiering.tiered(named([1], "a"), num_buckets=2)
     with pytest.raises(FlussTieringError, match=r"the number of buckets of table .* was changed") as refused:
-        verify(tiering, replace(table, bucket_count_epoch=1))
+        tiering.audit(replace(table, bucket_count_epoch=1))
     assert refused.value.code is ErrorCode.INVALID_REQUEST

@@ -56,8 +56,7 @@ def tier_without_registering(tiering: Tiering, table: TableInfo, monkeypatch: py
 def rounds(tiering: Tiering, table: TableInfo, count: int, keys: range = range(10)) -> None:
     """Run rounds that rewrite every key."""
     for number in range(count):
-        tiering.write(table, named(keys, f"round {number}"))
-        tiering.tier(table)
+        tiering.round(table, named(keys, f"round {number}"))
 
 
 def duckdb_rows(tiering: Tiering, table: TableInfo) -> list[tuple[int, str]]:

@@ -10,7 +10,6 @@ from maintenance_support import compact, expire
 from spark_support import Tiering, data_folder, named
 
 from fluss_tiering.lake.iceberg import actions
-from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.maintenance.rewrites import rewrite_manifests
 from fluss_tiering.model.table import TableInfo, WriteKind
 
@@ -51,14 +50,14 @@ class History:
         compact(self._tiering, self._table, min_input_files=2)
 
     def _merge_manifests(self, _number: int) -> None:
-        rewrite_manifests(self._tiering.spark, IcebergCatalogs(self._tiering.spark).find_table(self._table).java_table)
+        rewrite_manifests(self._tiering.spark, self._tiering.lake_table(self._table).java_table)
 
     def _user_deletes(self, _number: int) -> None:
         keys = ", ".join(map(str, self._keys(2)))
         self._tiering.spark.sql(f"DELETE FROM {self._name} WHERE id IN ({keys})")
 
     def _tag(self, number: int) -> None:
-        java = IcebergCatalogs(self._tiering.spark).find_table(self._table).java_table
+        java = self._tiering.lake_table(self._table).java_table
         java.manageSnapshots().createTag(f"t{number}", java.currentSnapshot().snapshotId()).commit()
         java.manageSnapshots().removeTag(f"t{number}").commit()
 
@@ -117,7 +116,7 @@ def test_a_snapshot_in_the_middle_of_the_history_expires_alone(tiering: Tiering)
     for number in range(4):
         history._round(number)
     rows = {each.snapshot_id: history.read(each.snapshot_id) for each in tiering.snapshots(table)}
-    java = IcebergCatalogs(tiering.spark).find_table(table).java_table
+    java = tiering.lake_table(table).java_table
     first, second, third, last = (snapshot.snapshot_id for snapshot in tiering.snapshots(table))
     actions.expire(tiering.spark, java, [second])
     assert {each.snapshot_id: history.read(each.snapshot_id) for each in tiering.snapshots(table)} == {

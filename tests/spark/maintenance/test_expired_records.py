@@ -13,10 +13,8 @@ from spark_support import Tiering
 from engine_support import new_path
 from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.expired_records import expired_records
-from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
-from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
 from fluss_tiering.spark.maintenance.plan import MaintenanceLimits, Step, plan_table, tables_to_maintain
 from fluss_tiering.spark.maintenance.publish import publish_table
@@ -54,10 +52,6 @@ def ids(tiering: Tiering, table: TableInfo) -> list[int]:
     return sorted(row.id for row in tiering.spark.table(tiering.name(table)).collect())
 
 
-def is_equal(tiering: Tiering, table: TableInfo) -> bool:
-    return verify_table(tiering.client, tiering.spark, table, target=tiering.target).equal
-
-
 @pytest.mark.parametrize(
     ("field", "key", "properties"),
     [
@@ -78,11 +72,11 @@ def test_old_records_leave_the_lake(tiering: Tiering, field: str, key: tuple[str
     done = maintained(tiering, table)
     assert (done.expired_records, done.did_something) == (2, True)
     assert ids(tiering, table) == [3, 4, 5]
-    assert is_equal(tiering, table)
+    assert tiering.equal(table)
     # There is nothing to delete, so that there is no snapshot, either.
-    before = IcebergCatalogs(tiering.spark).find_table(table)
+    before = tiering.lake_table(table)
     assert maintained(tiering, table).expired_records == 0
-    after = IcebergCatalogs(tiering.spark).find_table(table)
+    after = tiering.lake_table(table)
     assert before is not None
     assert after is not None
     assert before.base() == after.base()
@@ -90,9 +84,9 @@ def test_old_records_leave_the_lake(tiering: Tiering, field: str, key: tuple[str
     write(tiering, table, {6: 40, 2: 1} if key else {6: 40, 7: 1})
     tiering.tier(table)
     assert ids(tiering, table) == sorted([3, 4, 5, 6, 2 if key else 7])
-    assert is_equal(tiering, table)
+    assert tiering.equal(table)
     assert maintained(tiering, table).expired_records == 1
-    assert is_equal(tiering, table)
+    assert tiering.equal(table)
     (chosen,) = [steps for each, steps in tables_to_maintain(tiering.client, ()) if each.path == table.path]
     assert chosen == {Step.EXPIRE_RECORDS}
 
@@ -118,7 +112,7 @@ def test_a_key_whose_last_change_is_expired_is_not_missing_in_the_lake(tiering: 
     tiering.tier(table)
     assert maintained(tiering, table).expired_records == 1
     assert ids(tiering, table) == [2]
-    assert is_equal(tiering, table)
+    assert tiering.equal(table)
 
 
 def test_wrong_options_are_refused_at_creation(tiering: Tiering) -> None:

@@ -15,7 +15,6 @@ from held_writer import HeldStage
 from maintenance_support import data_files, delete_files, duckdb_rows, ids, known, rounds
 from spark_support import Tiering, command, in_background, named
 
-from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.maintenance.rewrites import FileGroup, Part
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableInfo
@@ -165,7 +164,7 @@ def test_a_conflict_is_no_failure_and_the_next_maintenance_does_the_rest(tiering
         rewrite(spark, known, lake, *arguments, **options)
         return rewrite(spark, known, stale, *arguments, **options)
 
-    stale = maintain_module.IcebergCatalogs(tiering.spark).find_table(table)
+    stale = tiering.lake_table(table)
     with monkeypatch.context() as patched:
         patched.setattr(maintain_module, "rewrite_data_files", beside_another)
         done = maintained(tiering, table)
@@ -246,8 +245,7 @@ def test_files_of_an_expiry_that_was_killed_are_found_as_orphans(tiering: Tierin
     rounds(tiering, table, 1)
     *old, _ = ids(tiering, table)
     rows, live = duckdb_rows(tiering, table), data_files(tiering, table)
-    lake = IcebergCatalogs(tiering.spark).find_table(table)
-    assert lake is not None
+    lake = tiering.lake_table(table)
     # This is what Iceberg's action does first. The files are deleted after it.
     expiry = lake.java_table.expireSnapshots().expireOlderThan(0).cleanExpiredFiles(False)
     for snapshot in old:

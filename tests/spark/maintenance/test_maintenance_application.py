@@ -68,16 +68,14 @@ def test_tables_are_compacted_and_their_old_snapshots_expired(tiering: Tiering):
     paths = tuple(each.path for each in tables)
     for number in range(3):
         for table in tables:
-            tiering.write(table, named(range(5), f"row {number}"))
-            tiering.tier(table)
+            tiering.round(table, named(range(5), f"row {number}"))
     assert run(CompactOptions(tiering.target, paths, min_input_files=2), tiering.spark) == {}
     assert all(
         tiering.spark.table(f"{tiering.name(each)}.snapshots").where("operation = 'replace'").count() for each in tables
     )
     # A round registers the snapshot of the compaction, so that the older ones are not needed any more.
     for table in tables:
-        tiering.write(table, named(range(5), "last row"))
-        tiering.tier(table)
+        tiering.round(table, named(range(5), "last row"))
     before = [len(ids(tiering, each)) for each in tables]
     assert run(ExpireOptions(tiering.target, paths, older_than="1s", retain_last=before[0]), tiering.spark) == {}
     assert [len(ids(tiering, each)) for each in tables] == before
@@ -98,8 +96,7 @@ def test_a_table_that_does_not_exist_is_reported_before_spark_starts(tiering: Ti
 def test_a_submitted_verify_names_the_table_that_differs_in_its_last_line(tiering: Tiering):
     good, bad = tiering.table(), tiering.table()
     for table in (good, bad):
-        tiering.write(table, named(range(5), "row"))
-        tiering.tier(table)
+        tiering.round(table, named(range(5), "row"))
     tiering.spark.sql(f"DELETE FROM {tiering.name(bad)} WHERE id = 3")
     arguments = maintenance_arguments(VerifyOptions(tiering.target, (good.path, bad.path)))
     submitted = subprocess.run(

@@ -129,8 +129,7 @@ def test_a_step_that_fails_while_nobody_changes_the_table_is_an_error(
 ) -> None:
     table = tiering.table()
     for name in ("a", "b"):
-        tiering.write(table, {1: name})
-        tiering.tier(table)
+        tiering.round(table, {1: name})
     rewrite = maintain_module.rewrite_data_files
 
     def refused(*arguments: object, **options: object) -> object:
@@ -144,8 +143,7 @@ def test_a_step_that_fails_while_nobody_changes_the_table_is_an_error(
     assert "no such value" in failed.error
 
     def disturbed(*arguments: object, **options: object) -> object:
-        tiering.write(table, {2: "c"})
-        tiering.tier(table)
+        tiering.round(table, {2: "c"})
         return refused()
 
     monkeypatch.setattr(maintain_module, "rewrite_data_files", disturbed)

@@ -39,11 +39,9 @@ def planned(tiering: Tiering, table: TableInfo, limits: MaintenanceLimits) -> Pl
 def test_no_position_delete_file_is_left_behind_when_all_data_files_are_rewritten(tiering: Tiering):
     table = tiering.table(properties=BY_POSITION)
     for step in range(9):
-        tiering.write(table, named(range(step * 4, step * 4 + 4), "first"))
-        tiering.tier(table)
+        tiering.round(table, named(range(step * 4, step * 4 + 4), "first"))
     # A round that changes rows in more than eight data files has one delete file for all of them.
-    tiering.write(table, named(range(0, 36, 4), "changed"))
-    tiering.tier(table)
+    tiering.round(table, named(range(0, 36, 4), "changed"))
     before, files = delete_files(tiering, table), data_files(tiering, table)
     assert before == 1
     limits = MaintenanceLimits(min_input_files=2, delete_files=2)
@@ -71,8 +69,7 @@ def test_equality_deletes_beside_a_compaction_lose_nothing(tiering: Tiering, mon
         monkeypatch.setattr(rewriting, "planned_rewrite", lambda *_arguments: None)
     table = tiering.table(properties=BY_POSITION)
     for step in range(3):
-        tiering.write(table, named(range(step * 10, step * 10 + 12), f"step {step}"))
-        tiering.tier(table)
+        tiering.round(table, named(range(step * 10, step * 10 + 12), f"step {step}"))
     rewrite = maintain_module.rewrite_data_files
 
     def beside_a_round(*arguments, **options):
@@ -96,9 +93,11 @@ def test_equality_deletes_beside_a_compaction_lose_nothing(tiering: Tiering, mon
 @pytest.mark.slow
 def test_many_position_delete_files_of_few_data_files_become_few(tiering: Tiering, monkeypatch, capsys):
     granularity = {"write.delete.granularity": "partition", "write.delete.mode": "merge-on-read"}
-    table = tiering.table(properties={f"iceberg.{key}": value for key, value in granularity.items()}, primary_key=False)
-    tiering.write(table, named(range(100), "row"))
-    tiering.tier(table)
+    table = tiering.tiered(
+        named(range(100), "row"),
+        properties={f"iceberg.{key}": value for key, value in granularity.items()},
+        primary_key=False,
+    )
     for key in range(6):
         tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id = {key * 10}")
     assert (len(data_files(tiering, table)), delete_files(tiering, table)) == (1, 6)

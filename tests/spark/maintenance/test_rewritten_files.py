@@ -160,14 +160,11 @@ def test_files_are_sorted_and_the_index_knows_their_rows(tiering: Tiering, versi
 @pytest.mark.sampled(1)
 def test_delete_files_go_together_with_the_only_data_files_that_have_them(tiering: Tiering, version: int) -> None:
     properties = {**BY_POSITION, **LEGACY, "iceberg.format-version": str(version)}
-    table = tiering.table(num_buckets=2, properties=properties)
-    tiering.write(table, named(range(100), "first"))
-    tiering.tier(table)
+    table = tiering.tiered(named(range(100), "first"), num_buckets=2, properties=properties)
     placed = judges.read(judges.DUCKDB, judges.newest_metadata(data_folder(table).parent), columns=["id", "__bucket"])
     of_bucket = sorted(row["id"] for row in placed.to_pylist() if row["__bucket"] == 0)
     for step in range(4):
-        tiering.write(table, named(of_bucket[step::5], f"step {step}"))
-        tiering.tier(table)
+        tiering.round(table, named(of_bucket[step::5], f"step {step}"))
     assert delete_files(tiering, table) == 1
     rows, snapshots = duckdb_rows(tiering, table), len(tiering.snapshots(table))
 
@@ -207,8 +204,7 @@ def test_clickhouse_sorts_the_rows_of_a_log(tiering: Tiering) -> None:
         assert judges.sorted_by_clickhouse(metadata, "__offset", descending=True) == list(range(29, -1, -1))
 
     for step in range(3):
-        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
-        tiering.tier(table)
+        tiering.round(table, named(range(step * 10, step * 10 + 10), "row"))
     sorts()
     assert compact_table(tiering.spark, table, min_input_files=2).error is None
     sorts()
@@ -217,8 +213,7 @@ def test_clickhouse_sorts_the_rows_of_a_log(tiering: Tiering) -> None:
 def test_values_of_columns_that_only_the_lake_table_has_are_kept(tiering: Tiering, by_spark: list[str]) -> None:
     table = tiering.table(primary_key=False, properties={"table.datalake.enabled": "true"})
     for step in range(3):
-        tiering.write(table, named([step], "row"))
-        tiering.tier(table)
+        tiering.round(table, named([step], "row"))
     tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} ADD COLUMN note STRING")
     tiering.spark.sql(
         f"INSERT INTO {tiering.name(table)} SELECT *, 'mine' FROM (SELECT id, name FROM {tiering.name(table)} "
@@ -236,8 +231,7 @@ def test_values_of_columns_that_only_the_lake_table_has_are_kept(tiering: Tierin
 def test_a_data_file_that_cannot_be_read_stops_the_rewrite(tiering: Tiering, what: str) -> None:
     table = tiering.table(properties=BY_POSITION)
     for step in range(3):
-        tiering.write(table, named(range(step * 10, step * 10 + 10), "row"))
-        tiering.tier(table)
+        tiering.round(table, named(range(step * 10, step * 10 + 10), "row"))
     path = Path(urlparse(data_files(tiering, table)[1]).path)
     content, rows = path.read_bytes(), pq.read_table(path)
     if what == "missing":

@@ -19,11 +19,9 @@ from spark_support import Tiering, command, lake_server, named
 import judges
 from fluss_tiering.client import TieringClient
 from fluss_tiering.formats.schema import arrow_schema
-from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import Column, DataType, TableDescriptor, TableInfo, TablePath, WriteKind
 from fluss_tiering.spark.audit.clean import clean_table
-from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import Compaction, compact_table
 from fluss_tiering.spark.maintenance.maintain import Maintenance, maintain_table
 from fluss_tiering.spark.maintenance_application import run as run_application
@@ -38,7 +36,7 @@ OPTIONS = {
 
 
 def ids_in_lake(tiering: Tiering, table: TableInfo) -> list[int]:
-    lake = IcebergCatalogs(tiering.spark).find_table(table)
+    lake = tiering.lake_table(table)
     metadata = lake.java_table.operations().current().metadataFileLocation()
     return sorted(judges.read(judges.DUCKDB, metadata, columns=["id"]).column("id").to_pylist())
 
@@ -77,7 +75,7 @@ def test_a_table_with_times_is_maintained_as_far_as_spark_can(tiering: Tiering, 
     assert refused.error is not None
     assert f"has the column 't' of type {DataType.parse(kind)}, which Spark cannot read from Iceberg" in refused.error
     with pytest.raises(FlussTieringError, match="which Spark cannot read from Iceberg") as caught:
-        verify_table(tiering.client, tiering.spark, table, target=tiering.target)
+        tiering.audit(table)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
@@ -96,8 +94,7 @@ def maintained(tiering: Tiering, table: TableInfo) -> Maintenance:
 def table_with(tiering: Tiering, key: str, value: str) -> TableInfo:
     table = tiering.table(properties={"table.datalake.delete-files": "position"})
     for number in range(7):
-        tiering.write(table, named(range(5 * number, 5 * number + 10), "row"))
-        tiering.tier(table)
+        tiering.round(table, named(range(5 * number, 5 * number + 10), "row"))
     tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('{key}' = '{value}')")
     return table
 

@@ -99,8 +99,7 @@ def test_rounds_recovery_and_maintenance(lake: Tiering, monkeypatch):
     expired = expire_snapshots(lake.client, lake.spark, keyed, older_than=timedelta())
     assert expired.error is None
     assert expired.expired > 0
-    lake.write(keyed, named(range(5), "third"))
-    lake.tier(keyed)
+    lake.round(keyed, named(range(5), "third"))
     assert lake.equal(keyed)
 
 

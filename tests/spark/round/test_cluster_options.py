@@ -36,8 +36,7 @@ def test_a_table_of_a_cluster_chooses_how_its_rounds_delete(cluster: Tiering) ->
     (listed,) = cluster.client.get_tables([table.path])
     assert max_round_duration_ms(listed.descriptor.properties) == 3_600_000
     for names in ("first", "second"):
-        cluster.write(table, named(range(8), names))
-        cluster.tier(table, claim_timeout_s=60)
+        cluster.round(table, named(range(8), names), claim_timeout_s=60)
     assert kinds() == {0, 2}
 
     altered = cluster.client.alter_table(table.path, set_properties={OPTION: "position"})
@@ -54,8 +53,7 @@ def test_a_cluster_is_told_of_published_snapshots_only(cluster: Tiering) -> None
     options = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
     options["fluss.table.datalake.commit-branch"] = "audit"
     table = cluster.client.create_table(new_path(), descriptor(properties=options))
-    cluster.write(table, named(range(8), "first"))
-    cluster.tier(table, claim_timeout_s=60)
+    cluster.round(table, named(range(8), "first"), claim_timeout_s=60)
     name = cluster.name(table)
     assert cluster.spark.table(name).count() == 0
     assert cluster.client.lake_snapshot(table.path) is None
@@ -63,8 +61,7 @@ def test_a_cluster_is_told_of_published_snapshots_only(cluster: Tiering) -> None
     done = publish_table(cluster.client, cluster.spark, table, tag="checked")
 
     assert (done.error, done.rounds, done.known) == (None, 1, True)
-    cluster.write(table, named(range(4), "second"))
-    cluster.tier(table, claim_timeout_s=60)
+    cluster.round(table, named(range(4), "second"), claim_timeout_s=60)
     assert dict(cluster.spark.table(name).select("id", "name").collect()) == named(range(8), "first")
     known = cluster.client.lake_snapshot(table.path)
     assert known is not None
@@ -82,8 +79,7 @@ def test_a_table_that_was_switched_on_again_has_a_round_that_looks_at_its_lake_t
     options = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
     table = cluster.client.create_table(new_path(), descriptor(primary_key=False, properties=options))
     lake = cluster.name(table)
-    cluster.write(table, named(range(8), "first"))
-    cluster.tier(table, claim_timeout_s=60)
+    cluster.round(table, named(range(8), "first"), claim_timeout_s=60)
     wait_until(lambda: finished(cluster, table), describe=lambda: "the table was not due again")
 
     # Fluss makes an empty lake table when tiering is switched on and there is none of this name.

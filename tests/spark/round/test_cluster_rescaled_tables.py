@@ -22,7 +22,6 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
 from fluss_tiering.server.backends.cluster import connect
-from fluss_tiering.spark.audit.verify import verify_table
 from needs import needs
 
 COLUMNS = columns(id="BIGINT NOT NULL", day="STRING NOT NULL", name="STRING")
@@ -77,7 +76,7 @@ def test_a_log_table_is_tiered_verified_and_queried_with_the_number_of_each_part
         (day, bucket) for (day,), bucket in used
     }
     assert lake.select("id", "day").distinct().count() == 40_000
-    audit = verify_table(cluster.client, cluster.spark, table, target=cluster.target)
+    audit = cluster.audit(table)
     assert audit.equal
     assert load(cluster, table).count() == 40_000
 
@@ -99,7 +98,7 @@ def test_a_primary_key_table_is_read_and_its_rounds_are_refused_by_name(cluster:
     assert f"the number of buckets of table {table.path} was changed (bucket count epoch 1)" in result.error
     assert "expected a table that was never changed so, or one without a bucket key" in result.error
     with pytest.raises(FlussTieringError, match="was changed") as refused:
-        verify_table(cluster.client, cluster.spark, table, target=cluster.target)
+        cluster.audit(table)
     assert refused.value.code is ErrorCode.INVALID_TABLE
 
 

@@ -121,8 +121,7 @@ def test_of_a_stopped_driver_and_its_successor_exactly_one_lands(lake: Tiering, 
     else:
         assert "changed by somebody else" in output or "is not its present one" in output
         assert not successor.failed
-    lake.write(table, CHANGED)
-    lake.tier(table)
+    lake.round(table, CHANGED)
     assert lake.lake_rows(table) == sorted({**KILLED, **CHANGED}.items())
     assert set(lake.files(table)) == set(lake.files_on_disk(table))
 

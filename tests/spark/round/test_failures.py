@@ -205,8 +205,7 @@ def test_the_files_of_two_rounds_of_a_table_never_mix(tiering: Tiering, tmp_path
         held = HeldStage(tmp_path, patched)
         first = in_background(tiering, table, **options)
         held.wait()
-    tiering.write(table, named(range(10, 20), "row"))
-    second = tiering.tier(table, **options)
+    second = tiering.round(table, named(range(10, 20), "row"), **options)
     held.go()
 
     assert first.result(120)[0].failed

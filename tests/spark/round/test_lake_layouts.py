@@ -19,8 +19,7 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import SYSTEM_COLUMNS, Column, DataType, TableDescriptor, TableInfo, WriteKind
-from fluss_tiering.spark.audit.report import Difference, TableAudit
-from fluss_tiering.spark.audit.verify import verify_table
+from fluss_tiering.spark.audit.report import Difference
 from fluss_tiering.spark.maintenance.compact import compact_table
 from fluss_tiering.spark.maintenance.expire import expire_snapshots
 from judges import CLICKHOUSE, DUCKDB, PYICEBERG, SPARK, Predicate, read
@@ -101,10 +100,6 @@ def counted(rows: list[dict[str, Any]]) -> Counter[str]:
     return Counter(repr(sorted(row.items())) for row in rows)
 
 
-def verified(tiering: Tiering, table: TableInfo) -> TableAudit:
-    return verify_table(tiering.client, tiering.spark, table, target=tiering.target)
-
-
 @pytest.mark.sampled(1)
 def test_a_clean_table_is_tiered_verified_compacted_and_read(tiering: Tiering, table: TableInfo) -> None:
     first, second = range(40), range(30, 60)
@@ -123,21 +118,21 @@ def test_a_clean_table_is_tiered_verified_compacted_and_read(tiering: Tiering, t
 
     assert in_lake(tiering, table) == counted(expected)
     assert set(tiering.spark.table(tiering.name(table)).columns) == {each.name for each in table.descriptor.columns}
-    audit = verified(tiering, table)
+    audit = tiering.audit(table)
     assert audit.equal, audit
     assert sum(each.lake.rows for each in audit.buckets) == len(expected)
     assert compact_table(tiering.spark, table, min_input_files=2).error is None
     assert expire_snapshots(tiering.client, tiering.spark, table).error is None
     assert in_lake(tiering, table) == counted(expected)
-    assert verified(tiering, table).equal
-    lake = IcebergCatalogs(tiering.spark).find_table(table)
+    assert tiering.audit(table).equal
+    lake = tiering.lake_table(table)
     metadata = str(lake.java_table.operations().current().metadataFileLocation())
     for judge in (DUCKDB, CLICKHOUSE, SPARK, PYICEBERG):
         found = read(judge, metadata, Predicate("id", ">=", 30), columns=["id"], spark=tiering.spark)
         assert sorted(found.column("id").to_pylist()) == sorted(row["id"] for row in expected if row["id"] >= 30), judge
     write(tiering, table, range(5), turn=1)
     tiering.tier(table)
-    assert verified(tiering, table).equal
+    assert tiering.audit(table).equal
 
 
 @pytest.mark.sampled(1)
@@ -147,7 +142,7 @@ def test_an_audit_of_a_clean_table_names_rows_that_differ(tiering: Tiering, tabl
     tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id = 7")
     tiering.spark.sql(f"UPDATE {tiering.name(table)} SET c3 = 12345 WHERE id = 8")
 
-    audit = verified(tiering, table)
+    audit = tiering.audit(table)
 
     assert not audit.equal
     kinds = Counter(each.kind for each in audit.differences)
@@ -176,10 +171,10 @@ def test_a_table_with_some_of_the_system_columns_is_refused_by_name(tiering: Tie
     assert "expected all of them (legacy layout) or none (clean layout)" in refused.error
     assert gone_on.error is None
     with pytest.raises(FlussTieringError, match="legacy layout") as raised:
-        verified(tiering, table)
+        tiering.audit(table)
     assert raised.value.code is ErrorCode.LAKE_TABLE_MISMATCH
     statement = refused.error[refused.error.index("ALTER TABLE") :]
     tiering.spark.sql(statement)
     tiering.client.resume_tables([table.path])
     tiering.tier(table)
-    assert verified(tiering, table).equal
+    assert tiering.audit(table).equal

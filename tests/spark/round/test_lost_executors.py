@@ -171,9 +171,7 @@ def truncate(path: Path) -> None:
 def test_a_file_that_is_not_where_an_executor_wrote_it_is_not_committed(
     tiering: Tiering, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None], primary_key: bool
 ):
-    table = tiering.table(primary_key=primary_key)
-    tiering.write(table, named(range(5), "first"))
-    tiering.tier(table)
+    table = tiering.tiered(named(range(5), "first"), primary_key=primary_key)
     known = tiering.client.lake_snapshot(table.path)
     tiering.write(table, named(range(5, 9), "second"))
 

@@ -24,7 +24,6 @@ from fluss_tiering.formats.schema import arrow_schema
 from fluss_tiering.model.errors import ErrorCode
 from fluss_tiering.model.table import TableInfo, WriteKind
 from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.spark.audit.verify import verify_table
 
 Row = list[Any]
 Rows = dict[int, Row]
@@ -264,7 +263,7 @@ def test_the_lake_has_what_fluss_makes_of_the_writes(
             assert replayed(java_client, table) == expected
             cluster.tier(table)
             assert in_lake(cluster, table, engine) == expected
-            audit = verify_table(cluster.client, cluster.spark, table, target=cluster.target)
+            audit = cluster.audit(table)
             assert audit.equal, audit.differences
             assert sum(bucket.source.rows for bucket in audit.buckets) == len(expected)
     assert expected

@@ -13,11 +13,9 @@ from spark_support import Tiering
 
 from engine_support import new_path
 from fluss_tiering.formats.schema import arrow_schema
-from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.table import IcebergTable
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
 from fluss_tiering.model.table import TableDescriptor, TableInfo, WriteKind
-from fluss_tiering.spark.audit.verify import verify_table
 from fluss_tiering.spark.maintenance.compact import compact_table
 from judges import CLICKHOUSE, DUCKDB, PYICEBERG, SPARK, read
 
@@ -31,12 +29,6 @@ def made(tiering: Tiering, key: tuple[str, ...] = ("id",), **options: Any) -> Ta
     properties = {"table.datalake.enabled": "true", **options.pop("properties", {})}
     descriptor = TableDescriptor(COLUMNS, num_buckets=3, primary_key=key, properties=properties, **options)
     return tiering.client.create_table(new_path(), descriptor)
-
-
-def lake_of(tiering: Tiering, table: TableInfo) -> IcebergTable:
-    found = IcebergCatalogs(tiering.spark).find_table(table)
-    assert found is not None
-    return found
 
 
 class History:
@@ -74,13 +66,13 @@ class History:
         assert sum(self._tiering.client.write_rows(self._table.path, kind, [batch])) == len(rows)
 
     def require_in_lake(self, *judges: str) -> None:
-        lake = lake_of(self._tiering, self._table)
+        lake = self._tiering.lake_table(self._table)
         for judge in judges:
             found = read(judge, lake.metadata_file, spark=self._tiering.spark).to_pylist()
             # ClickHouse gives text as bytes.
             ids = [(row["id"], row["n"]) for row in found]
             assert sorted(ids, key=str) == sorted(((row["id"], row["n"]) for row in self.rows.values()), key=str), judge
-        assert verify_table(self._tiering.client, self._tiering.spark, self._table, target=self._tiering.target).equal
+        assert self._tiering.equal(self._table)
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
@@ -119,13 +111,13 @@ def test_files_of_older_partitionings_are_updated_too(tiering: Tiering, version:
     history.change(40)
     tiering.tier(table)
     for remove, add in (("id_bucket", "n"), ("region", "day"), ("n", None), ("day", None)):
-        evolution = lake_of(tiering, table).java_table.updateSpec().removeField(remove)
+        evolution = tiering.lake_table(table).java_table.updateSpec().removeField(remove)
         (evolution.addField(add) if add else evolution).commit()
         history.change(40)
         tiering.tier(table)
         history.require_in_lake(SPARK)
     history.require_in_lake(DUCKDB, PYICEBERG)
-    assert lake_of(tiering, table).java_table.spec().isUnpartitioned()
+    assert tiering.lake_table(table).java_table.spec().isUnpartitioned()
 
 
 def test_deletes_by_key_are_refused_where_rows_move(tiering: Tiering) -> None:
@@ -137,11 +129,9 @@ def test_deletes_by_key_are_refused_where_rows_move(tiering: Tiering) -> None:
     history = History(tiering, table, seed=3)
     history.change(10)
     tiering.tier(table)
-    lake_of(tiering, table).java_table.updateSpec().addField("n").commit()
+    tiering.lake_table(table).java_table.updateSpec().addField("n").commit()
     history.change(10)
-    (result,) = tiering.tier_all(table)
-    assert result.error is not None
-    assert "table.datalake.delete-files=equality" in result.error
+    assert "table.datalake.delete-files=equality" in tiering.fail(table)
 
 
 @pytest.mark.parametrize("version", ["2", "3"])

@@ -50,8 +50,7 @@ def test_a_round_outlives_its_cluster_s_coordinator(
                 assert tiering.lake_rows(table) == ([] if result.failed else sorted(FIRST.items()))
 
             for table in tables:
-                tiering.write(table, SECOND)
-                tiering.tier(table)
+                tiering.round(table, SECOND)
                 newest = tiering.snapshots(table)[-1].snapshot_id
                 expected = LakeSnapshot(table.table_id, newest, tiering.log_ends(table))
                 assert fluss.call(lake_snapshot(table.path)) == expected
