@@ -116,30 +116,6 @@ def test_all_snapshots_of_a_round_are_leased_when_the_first_goes_to_a_reader(lak
     assert lake.client.list_leases() == []
 
 
-# L7: planned, then gone before it could be leased
-def test_a_snapshot_that_is_gone_when_it_is_leased_is_replaced_by_the_latest(lake: Tiering, monkeypatch, caplog):
-    table = written(lake)
-    lake.client.take_kv_snapshots([table.path])
-    acquire = TieringClient.acquire_lease
-    asked = []
-
-    def too_late(client, lease_id, duration_ms, snapshots, **kwargs):
-        if snapshots and not asked:
-            replace_snapshots(lake, table)
-            wait_until(lambda: not exists(lake, snapshots))
-        asked.append(dict(snapshots))
-        return acquire(client, lease_id, duration_ms, snapshots, **kwargs)
-
-    monkeypatch.setattr(TieringClient, "acquire_lease", too_late)
-    lake.tier(table)
-
-    gone, latest, *_ = asked
-    assert gone.keys() == latest.keys()
-    assert min(latest.values()) > max(gone.values())
-    assert f"unavailable=[snapshot {next(iter(gone.values()))} of" in caplog.text
-    assert lake.lake_rows(table) == sorted({**FIRST, **named([1000], "newer 2")}.items())
-
-
 # L7, S10: missing snapshot
 def test_snapshots_that_keep_vanishing_fail_their_table_alone_and_nothing_unpinned_is_read(lake: Tiering, monkeypatch):
     table, log = written(lake), written(lake, primary_key=False)
@@ -314,21 +290,6 @@ def test_a_server_without_leases_is_warned_of_once_and_tiered_from(lake: Tiering
     assert len(warnings) == 1
     assert warnings[0].startswith("the server has no KV snapshot leases, so tables are tiered without a lease")
     assert lake.client.list_leases() == []
-
-
-# S10, Fluss #2360: an acquire that is refused is the failure of the tables that need it
-def test_a_refused_acquire_fails_the_tables_that_need_a_lease_and_no_other(lake: Tiering, proxy: FaultProxy):
-    table, log = written(lake), written(lake, primary_key=False)
-    proxy.faults["AcquireKvSnapshotLease"] = refused(grpc.StatusCode.INTERNAL, "the disk is full")
-
-    failed, good = through(lake, proxy).tier_all(table, log)
-
-    assert not good.failed
-    assert lake.lake_rows(log) == sorted(FIRST.items())
-    (status,) = lake.client.list_tiering_statuses(table.path)
-    assert status.last_error == failed.error
-    assert "the disk is full" in failed.error
-    assert lake.snapshots(table) == []
 
 
 # L11, L17, Fluss #3681: the server is killed in mid-round and away for longer than gRPC's own retries last
