@@ -35,12 +35,6 @@ from fluss_tiering.spark.maintenance.plan import Step
 from waiting import wait_until
 
 
-def opened(tiering: Tiering, table: TableInfo) -> IcebergTable:
-    lake = IcebergCatalogs(tiering.spark).find_table(table)
-    assert lake is not None
-    return lake
-
-
 def commit(lake: IcebergTable, table: TableInfo, rows: dict[int, str]) -> int:
     """Commit as a round does: delete the keys and write their rows, without a Spark task."""
     writer = lake.file_writer().open_piece(0, lake.piece_location(0, str(uuid.uuid4())), 0)
@@ -57,7 +51,7 @@ def commits(tiering: Tiering, table: TableInfo, count: int) -> None:
     """Commit like `rounds`, but only in the lake."""
     IcebergCatalogs(tiering.spark).open_table(table)
     for number in range(count):
-        commit(opened(tiering, table), table, named(range(10), f"round {number}"))
+        commit(tiering.lake_table(table), table, named(range(10), f"round {number}"))
 
 
 @contextmanager
@@ -118,8 +112,7 @@ def test_small_files_and_deletes_are_rewritten_and_rounds_go_on(tiering: Tiering
     assert tiering.lake_rows(table) == rows
     assert tiering.equal(table)
     assert compact(tiering, table).rewritten_files == 0
-    tiering.write(table, named(range(5, 15), "after"))
-    tiering.tier(table)
+    tiering.round(table, named(range(5, 15), "after"))
     assert tiering.equal(table)
 
 
@@ -141,7 +134,7 @@ def test_deletes_that_are_committed_during_a_compaction_apply_to_what_it_writes(
     commits(tiering, table, 2)
     with busy_spark(tiering, tmp_path) as free:
         running = compacting(tiering, table)
-        commit(opened(tiering, table), table, named(range(5), "during"))
+        commit(tiering.lake_table(table), table, named(range(5), "during"))
         free.set()
         done = running.result(120)
 
@@ -160,7 +153,7 @@ def test_a_compaction_whose_files_somebody_removed_begins_anew_or_says_so(
     with busy_spark(tiering, tmp_path) as free:
         running = compacting(tiering, table)
         everything = tiering.spark._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
-        opened(tiering, table).java_table.newDelete().deleteFromRowFilter(everything).commit()
+        tiering.lake_table(table).java_table.newDelete().deleteFromRowFilter(everything).commit()
         free.set()
         done = running.result(120)
 
@@ -194,11 +187,11 @@ def test_a_rewrite_by_spark_that_meets_a_damaged_file_says_how_to_find_it(tierin
 def test_many_small_manifests_become_few(tiering: Tiering):
     table = tiering.table(primary_key=False)
     commits(tiering, table, 11)
-    assert len(manifest_sizes(opened(tiering, table).java_table)) == 11
+    assert len(manifest_sizes(tiering.lake_table(table).java_table)) == 11
 
     compact(tiering, table, min_input_files=100)
 
-    assert len(manifest_sizes(opened(tiering, table).java_table)) == 1
+    assert len(manifest_sizes(tiering.lake_table(table).java_table)) == 1
     assert len(tiering.lake(table)) == 110
 
 
@@ -209,25 +202,6 @@ def test_many_small_manifests_of_a_branch_stay(tiering: Tiering):
     commits(tiering, table, 11)
     done = maintain_table(tiering.client, tiering.spark, table, steps=[Step.MANIFESTS])
     assert (done.error, done.fewer_manifests) == (None, 0)
-
-
-def test_expiry_leaves_the_newest_snapshot_and_rounds_go_on(tiering: Tiering):
-    table = tiering.table()
-    rounds(tiering, table, 3)
-    compact(tiering, table)
-    rounds(tiering, table, 1)
-    files = set(tiering.files(table))
-    assert files < set(tiering.files_on_disk(table))
-
-    done = expire(tiering, table)
-
-    assert ids(tiering, table) == [known(tiering, table)]
-    assert (done.kept, done.needed) == (1, 0)
-    assert done.expired >= 4
-    assert done.deleted_files > 0
-    assert set(tiering.files_on_disk(table)) == files
-    rounds(tiering, table, 2)
-    assert tiering.equal(table)
 
 
 @pytest.mark.sampled(1)
@@ -332,29 +306,11 @@ def test_a_stale_driver_whose_base_was_expired_is_still_refused(tiering: Tiering
     assert tiering.equal(table)
 
 
-def test_the_table_s_own_properties_and_tags_hold_where_nothing_else_is_asked_for(tiering: Tiering):
-    properties = {"iceberg.history.expire.min-snapshots-to-keep": "2"}
-    table = tiering.table(primary_key=False, properties=properties)
-    rounds(tiering, table, 4)
-    first, *_ = before = ids(tiering, table)
-    # Five days by default.
-    assert expire(tiering, table, older_than=None).expired == 0
-    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms'='1')")
-    opened(tiering, table).java_table.manageSnapshots().createTag("audit", first).commit()
-
-    assert expire(tiering, table, older_than=timedelta(hours=1)).expired == 0
-    assert expire(tiering, table, retain_last=3).expired == 0
-    done = expire(tiering, table, older_than=None)
-
-    assert (done.expired, done.kept) == (1, 3)
-    assert ids(tiering, table) == [first, *before[2:]]
-
-
 def test_an_expiry_that_could_not_keep_what_is_needed_is_refused(tiering: Tiering):
     table = tiering.table()
     rounds(tiering, table, 2)
     compact(tiering, table)
-    lake = opened(tiering, table)
+    lake = tiering.lake_table(table)
     lake.java_table.manageSnapshots().setMaxSnapshotAgeMs("main", 1).commit()
     before = ids(tiering, table)
 

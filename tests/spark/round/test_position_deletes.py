@@ -52,8 +52,7 @@ def test_rounds_of_changes_are_read_by_every_engine(tiering: Tiering, version: i
     table = tiering.table(num_buckets=2, properties=BY_POSITION)
     chance = random.Random(version)
     expected = named(range(100), "first")
-    tiering.write(table, expected)
-    tiering.tier(table)
+    tiering.round(table, expected)
     as_version(tiering, table, version)
     for step in range(6):
         changed = named(chance.sample(range(140), 30), f"step {step}")
@@ -72,8 +71,7 @@ def tiered(tiering: Tiering, version: int, *, rounds: int = 2) -> tuple[TableInf
     """Return a table with the keys 0 to 49, each changed in one of the rounds, and its rows."""
     table = tiering.table(properties=BY_POSITION)
     expected = named(range(50), "first")
-    tiering.write(table, expected)
-    tiering.tier(table)
+    tiering.round(table, expected)
     as_version(tiering, table, version)
     for step in range(1, rounds):
         changed = named(range(step, 50, rounds), f"step {step}")
@@ -103,8 +101,7 @@ def test_every_engine_reads_data_files_with_several_large_delete_files(
 ) -> None:
     table = tiering.table(properties=BY_POSITION)
     expected = named(range(60_000), "first")
-    tiering.write(table, expected)
-    tiering.tier(table)
+    tiering.round(table, expected)
     # Each round changes other keys, and fewer of them than the one before.
     for step, keys in enumerate([range(16_000), range(20_000, 34_000), range(40_000, 52_000), range(55_000, 55_100)]):
         changed = named(keys, f"step {step}")
@@ -189,32 +186,6 @@ def test_rounds_land_whenever_somebody_rewrites_all_files_meanwhile(
     assert len(stages) == 2 + 1 + 3
 
 
-def snapshots(tiering: Tiering, table: TableInfo) -> int:
-    return tiering.spark.sql(f"SELECT 1 FROM {tiering.name(table)}.snapshots").count()
-
-
-@pytest.mark.sampled(1)
-@FORMATS
-def test_of_many_changes_the_last_ones_count(tiering: Tiering, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bucket with several pieces: the later ones change rows of the earlier ones."""
-    table, expected = tiered(tiering, version)
-    monkeypatch.setattr(application, "PlanLimits", lambda **given: PlanLimits(**given, change_piece_bytes=1))
-    for turn in range(3):
-        for step in range(5):
-            change(tiering, table, expected, f"turn {turn}, piece {step}")
-            tiering.write(table, named([3], f"back {step}"))
-            expected.update(named([3], f"back {step}"))
-        before = snapshots(tiering, table)
-        tiering.tier(table)
-        assert snapshots(tiering, table) == before + 1, "positions of the same commit count"
-        assert contents(tiering, table) == {0, 1}
-        assert_equal(tiering, table, expected, version)
-    monkeypatch.undo()
-    change(tiering, table, expected, "after")
-    tiering.tier(table)
-    assert_equal(tiering, table, expected, version)
-
-
 @pytest.mark.sampled(1)
 @FORMATS
 def test_rows_are_deleted_in_more_new_files_than_a_row_delta_takes(
@@ -223,8 +194,7 @@ def test_rows_are_deleted_in_more_new_files_than_a_row_delta_takes(
     """Files that are appended after the row delta would not be seen by its deletes."""
     table = tiering.table(properties=BY_POSITION)
     expected = named(range(50), "first")
-    tiering.write(table, expected)
-    tiering.tier(table)
+    tiering.round(table, expected)
     as_version(tiering, table, version)
     for step in range(5):
         tiering.write(table, named([step, 7, 100 + step], f"piece {step}"))

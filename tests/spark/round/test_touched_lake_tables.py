@@ -21,28 +21,23 @@ def tiered(tiering: Tiering, *, primary_key: bool = True, rounds: int = 2) -> Ta
     """Return a table with some rounds of rows."""
     table = tiering.table(primary_key=primary_key)
     for number in range(rounds):
-        tiering.write(table, named(range(number, number + 5), f"round {number}"))
-        tiering.tier(table)
+        tiering.round(table, named(range(number, number + 5), f"round {number}"))
     return table
 
 
 def refused(tiering: Tiering, table: TableInfo) -> str:
     tiering.write(table, named([100], "later"))
-    (result,) = tiering.tier_all(table)
-    assert result.error is not None
-    tiering.client.resume_tables([table.path])
-    return result.error
+    return tiering.fail(table)
 
 
 def goes_on(tiering: Tiering, table: TableInfo) -> None:
-    tiering.write(table, named([101], "last"))
-    tiering.tier(table)
+    tiering.round(table, named([101], "last"))
     assert tiering.equal(table)
 
 
 def refs_of(tiering: Tiering, table: TableInfo) -> JavaObject:
     """Return what changes branches and tags. The session has no SQL for it."""
-    return IcebergCatalogs(tiering.spark).find_table(table).java_table.manageSnapshots()
+    return tiering.lake_table(table).java_table.manageSnapshots()
 
 
 def is_there(tiering: Tiering, name: str) -> bool:
@@ -62,8 +57,7 @@ def test_rounds_go_on_beside_deletes_in_files_that_executors_do_not_read(tiering
     deletes = tiering.spark.sql(f"SELECT file_format FROM {name}.delete_files").collect()
     assert kind.upper() in {row.file_format for row in deletes}
     # One of the keys is in a data file with a row that the user has deleted, and the other one is deleted itself.
-    tiering.write(table, named([0, 1, 2], "changed"))
-    tiering.tier(table)
+    tiering.round(table, named([0, 1, 2], "changed"))
     expected = {**named([4, 5], "round 1"), **named([0, 1, 2], "changed")}
     assert tiering.lake_rows(table) == sorted(expected.items())
 
@@ -87,7 +81,7 @@ def test_a_renamed_lake_table_is_not_replaced_and_can_be_renamed_back(tiering: T
 def test_a_dropped_lake_table_is_not_replaced_and_can_be_registered_again(tiering: Tiering):
     table = tiered(tiering)
     name = tiering.name(table)
-    lake = IcebergCatalogs(tiering.spark).find_table(table)
+    lake = tiering.lake_table(table)
     newest = lake.java_table.operations().current().metadataFileLocation()
     tiering.spark.sql(f"DROP TABLE {name}")
 
@@ -114,13 +108,6 @@ def drop_and_make(tiering: Tiering, table: TableInfo) -> None:
     IcebergCatalogs(tiering.spark).open_table(table)
 
 
-def replace_with_another(tiering: Tiering, table: TableInfo) -> None:
-    """Give the name of a lake table to the lake table of another Fluss table."""
-    other = tiered(tiering, rounds=1)
-    tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} RENAME TO {table.path}_aside")
-    tiering.spark.sql(f"ALTER TABLE {tiering.name(other)} RENAME TO {table.path}")
-
-
 def replace_with_a_copy(tiering: Tiering, table: TableInfo) -> None:
     """Give the name of a lake table to a copy, which lacks what only rounds need."""
     name = tiering.name(table)
@@ -138,7 +125,6 @@ def replace_with_a_copy(tiering: Tiering, table: TableInfo) -> None:
             "If it is another one, give the right one its name back. Otherwise rounds cannot write",
         ),
         (drop_and_make, "another lake table has this name now"),
-        (replace_with_another, "it holds the rows of the table with the id"),
     ],
 )
 def test_another_lake_table_of_the_same_name_is_left_alone(
@@ -150,20 +136,6 @@ def test_another_lake_table_of_the_same_name_is_left_alone(
 
     assert said in refused(tiering, table)
     assert tiering.snapshots(table) == before
-
-
-# D45
-def test_a_rollback_is_refused_with_the_statement_that_undoes_it(tiering: Tiering):
-    table = tiered(tiering, rounds=3)
-    first = tiering.snapshots(table)[0].snapshot_id
-    catalog = table.lake_catalog_properties["name"]
-    tiering.spark.sql(f"CALL {catalog}.system.rollback_to_snapshot('{table.path}', {first})")
-
-    error = refused(tiering, table)
-
-    (statement,) = re.findall(r"CALL .*\)", error)
-    tiering.spark.sql(statement)
-    goes_on(tiering, table)
 
 
 def before_the_next_commit(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
@@ -178,6 +150,7 @@ def before_the_next_commit(monkeypatch: pytest.MonkeyPatch, do: Callable[[], obj
     monkeypatch.setattr(IcebergTable, "commit", after)
 
 
+# D45
 @pytest.mark.parametrize("primary_key", [True, False])
 @pytest.mark.sampled(1)
 def test_a_rollback_while_a_round_writes_is_told_with_what_to_do(
@@ -238,13 +211,12 @@ def test_branches_and_tags_are_left_alone(tiering: Tiering):
     tiering.spark.sql(f"DELETE FROM {name}.branch_later WHERE id = 1")
     catalog = table.lake_catalog_properties["name"]
     tiering.spark.sql(f"CALL {catalog}.system.fast_forward('{table.path}', 'main', 'later')")
-    tiering.write(table, named([102], "last"))
-    tiering.tier(table)
+    tiering.round(table, named([102], "last"))
     assert {row.id for row in tiering.lake(table)} == {0, 2, 3, 4, 5, 101, 102}
 
 
 def newest_manifest_list(tiering: Tiering, table: TableInfo) -> Path:
-    snapshot = IcebergCatalogs(tiering.spark).find_table(table).java_table.currentSnapshot()
+    snapshot = tiering.lake_table(table).java_table.currentSnapshot()
     return Path(urlparse(snapshot.manifestListLocation()).path)
 
 
@@ -252,7 +224,7 @@ def newest_manifest_list(tiering: Tiering, table: TableInfo) -> Path:
 def test_a_table_that_lost_a_rewrite_goes_on_from_the_snapshot_before_it(tiering: Tiering) -> None:
     table = tiered(tiering)
     catalog = table.lake_catalog_properties["name"]
-    before = IcebergCatalogs(tiering.spark).find_table(table).base()
+    before = tiering.lake_table(table).base()
     tiering.spark.sql(
         f"CALL {catalog}.system.rewrite_data_files(table => '{table.path}', options => map('rewrite-all', 'true'))"
     )
@@ -270,10 +242,9 @@ def test_a_table_that_lost_a_rewrite_goes_on_from_the_snapshot_before_it(tiering
 def test_a_table_that_lost_a_round_waits_for_the_file(tiering: Tiering) -> None:
     table = tiered(tiering, rounds=1)
     catalog = table.lake_catalog_properties["name"]
-    before, first = tiering.lake_rows(table), IcebergCatalogs(tiering.spark).find_table(table).base()
-    tiering.write(table, named([50], "last"))
-    tiering.tier(table)
-    newest = IcebergCatalogs(tiering.spark).find_table(table).base()
+    before, first = tiering.lake_rows(table), tiering.lake_table(table).base()
+    tiering.round(table, named([50], "last"))
+    newest = tiering.lake_table(table).base()
     lost = newest_manifest_list(tiering, table)
     away = lost.rename(lost.with_name("away"))
 
