@@ -64,11 +64,8 @@ def test_the_name_of_a_round_s_file_tells_its_epoch():
 
 
 def test_only_what_no_snapshot_refers_to_and_is_old_enough_is_listed_and_then_deleted(tiering: Tiering):
-    table = tiering.table(num_buckets=2)
-    tiering.write(table, named(range(20), "first"))
-    tiering.tier(table)
-    tiering.write(table, named(range(10), "second"))
-    epoch = tiering.tier(table).epoch
+    table = tiering.tiered(named(range(20), "first"), num_buckets=2)
+    epoch = tiering.round(table, named(range(10), "second")).epoch
     # What only an older snapshot refers to stays too.
     tiering.spark.sql(f"DELETE FROM {tiering.name(table)} WHERE id < 1000")
     age(data_folder(table))
@@ -90,9 +87,7 @@ def test_only_what_no_snapshot_refers_to_and_is_old_enough_is_listed_and_then_de
 
 
 def test_files_of_a_running_round_are_kept_until_a_later_one_has_committed(tiering: Tiering, tmp_path, monkeypatch):
-    table = tiering.table()
-    tiering.write(table, named(range(10), "first"))
-    tiering.tier(table)
+    table = tiering.tiered(named(range(10), "first"))
     tiering.write(table, named(range(10), "second"))
     with monkeypatch.context() as patched:
         held = HeldStage(tmp_path, patched)
@@ -111,9 +106,7 @@ def test_files_of_a_running_round_are_kept_until_a_later_one_has_committed(tieri
 
 
 def test_files_of_a_commit_without_a_known_outcome_are_kept(tiering: Tiering, monkeypatch):
-    table = tiering.table()
-    tiering.write(table, named(range(10), "first"))
-    tiering.tier(table)
+    table = tiering.tiered(named(range(10), "first"))
     tiering.write(table, named(range(10), "second"))
 
     def unanswered(committer, pieces, commit):
@@ -146,14 +139,11 @@ def test_a_table_without_files_and_one_that_cannot_be_read_are_told_apart(tierin
 
 
 def test_files_of_a_renamed_lake_table_stay(tiering: Tiering):
-    table = tiering.table()
-    tiering.write(table, named(range(10), "first"))
-    tiering.tier(table)
+    table = tiering.tiered(named(range(10), "first"))
     tiering.spark.sql(f"ALTER TABLE {tiering.name(table)} RENAME TO {table.path}_renamed")
     tiering.client.drop_table(table.path)
     again = tiering.client.create_table(table.path, table.descriptor)
-    tiering.write(again, named(range(5), "again"))
-    tiering.tier(again)
+    tiering.round(again, named(range(5), "again"))
     for folder in (data_folder(again), data_folder(again).with_name("metadata")):
         age(folder)
 
@@ -169,8 +159,7 @@ def test_files_in_a_data_folder_of_several_tables_stay(tiering: Tiering, tmp_pat
     shared = {"iceberg.write.data.path": f"file:{tmp_path}/shared"}
     one, other = tiering.table(properties=shared), tiering.table(properties=shared)
     for table in (one, other):
-        tiering.write(table, named(range(10), "row"))
-        tiering.tier(table)
+        tiering.round(table, named(range(10), "row"))
     age(tmp_path)
 
     found = clean(tiering, one, delete=True)
@@ -189,22 +178,7 @@ def test_a_grace_period_below_a_day_is_refused(tiering: Tiering):
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_the_command_lists_in_json_and_deletes_when_asked(tiering: Tiering, monkeypatch, capsys):
-    run = command(tiering, monkeypatch)
-    table = tiering.table()
-    tiering.write(table, named(range(10), "row"))
-    lost = lost_attempt(tiering, table, tiering.tier(table).epoch)
-
-    arguments = ["clean", str(table.path), "--server", tiering.target]
-    assert run(*arguments) == 0
-    assert f"{lost} may be deleted" in capsys.readouterr().out
-    assert run(*arguments, "--delete", "--json") == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    assert [(Path(each["location"]).name, each["deleted"]) for each in found["files"]] == [(lost, True)]
-    assert lost not in tiering.files_on_disk(table)
-
-
-def test_the_command_takes_several_tables(tiering: Tiering, monkeypatch, capsys):
+def test_the_command_lists_and_deletes_the_files_of_several_tables(tiering: Tiering, monkeypatch, capsys):
     run = command(tiering, monkeypatch)
     first, second, other, untiered = (tiering.table() for _ in range(4))
     lost = []
@@ -212,12 +186,17 @@ def test_the_command_takes_several_tables(tiering: Tiering, monkeypatch, capsys)
         tiering.write(table, named(range(10), "row"))
         lost.append(lost_attempt(tiering, table, tiering.tier(table).epoch))
 
-    arguments = ["clean", str(first.path), str(second.path), str(first.path), "--server", tiering.target, "--json"]
+    arguments = ["clean", str(first.path), str(second.path), str(first.path), "--server", tiering.target]
     assert run(*arguments) == 0
+    assert f"{lost[0]} may be deleted" in capsys.readouterr().out
+    assert run(*arguments, "--delete", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert [each["table_name"] for each in found] == [first.path.table, second.path.table]
-    assert [Path(file["location"]).name for each in found for file in each["files"]] == lost[:2]
-    assert run(*arguments, str(untiered.path)) == 1
+    files = [(Path(file["location"]).name, file["deleted"]) for each in found for file in each["files"]]
+    assert files == [(lost[0], True), (lost[1], True)]
+    assert lost[0] not in tiering.files_on_disk(first)
+    assert lost[2] in tiering.files_on_disk(other)
+    assert run(*arguments, str(untiered.path), "--json") == 1
     assert [each["error"] is None for each in json.loads(capsys.readouterr().out)] == [True, True, False]
 
 
@@ -226,8 +205,7 @@ def test_the_offsets_file_of_the_newest_commit_stays_and_older_ones_go(tiering: 
     monkeypatch.setattr(summary, "_MAX_OFFSETS_LENGTH", 0)
     table = tiering.table()
     for step in range(3):
-        tiering.write(table, named(range(4), f"step {step}"))
-        tiering.tier(table)
+        tiering.round(table, named(range(4), f"step {step}"))
     age(data_folder(table))
     offsets = sorted(path.name for path in data_folder(table).glob("*-offsets.json"))
     epochs = {name: epoch_of_file(name) for name in offsets}
@@ -243,8 +221,7 @@ def test_the_offsets_file_of_the_newest_commit_stays_and_older_ones_go(tiering: 
 def test_snapshots_that_expire_while_files_are_listed_are_no_failure(tiering: Tiering, monkeypatch) -> None:
     table = tiering.table()
     for number in range(3):
-        tiering.write(table, named(range(3), f"round {number}"))
-        tiering.tier(table)
+        tiering.round(table, named(range(3), f"round {number}"))
     orphan = lost_attempt(tiering, table, epoch=0)
     find, tries = orphans.unreferenced_files, []
 
@@ -261,9 +238,7 @@ def test_snapshots_that_expire_while_files_are_listed_are_no_failure(tiering: Ti
 
 @pytest.mark.slow
 def test_files_that_vanish_while_files_are_listed_are_no_failure(tiering: Tiering) -> None:
-    table = tiering.table()
-    tiering.write(table, named(range(3), "row"))
-    tiering.tier(table)
+    table = tiering.tiered(named(range(3), "row"))
     orphan = lost_attempt(tiering, table, epoch=0)
     folder, ended = data_folder(table), threading.Event()
 

@@ -7,35 +7,6 @@ from spark_support import LEGACY, Tiering, named
 from fluss_tiering.client import TieringClient
 from fluss_tiering.lake.iceberg.metadata import summary
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.tiering import TieringState
-from fluss_tiering.spark import application
-from fluss_tiering.spark.options import TierOptions
-from fluss_tiering.spark.round.progress import Progress
-
-
-def test_a_log_table_is_tiered_round_by_round(tiering: Tiering):
-    table = tiering.table(primary_key=False, num_buckets=3, properties=LEGACY)
-    tiering.write(table, named(range(10), "first"))
-
-    lines: list[str] = []
-    progress = Progress(lines.append)
-    (first,) = application.run(TierOptions(server=tiering.target, tables=(table.path,)), tiering.spark, progress)
-    tiering.write(table, named(range(10, 25), "second"))
-    second = tiering.tier(table)
-
-    assert tiering.lake_rows(table) == sorted({**named(range(10), "first"), **named(range(10, 25), "second")}.items())
-    assert (first.state, first.stats.rows, second.stats.rows) == (TieringState.TIERED, 10, 15)
-    assert second.epoch > first.epoch
-    assert tiering.client.lake_snapshot(table.path).snapshot_id == second.stats.lake_snapshot_id
-    assert lines[-1].startswith(f"{table.path}: Tiered: 10 rows in ")
-
-    # Each row carries its bucket, its offset, and the time of its commit.
-    rows = tiering.lake(table)
-    for bucket in tiering.client.list_buckets([table.path])[table.path]:
-        offsets = [row["__offset"] for row in rows if row["__bucket"] == bucket.bucket.bucket]
-        assert sorted(offsets) == list(range(bucket.log_end_offset))
-    written = {round(row["__timestamp"].timestamp() * 1000) for row in rows}
-    assert table.created_time <= min(written) <= max(written) <= table.created_time + 600_000
 
 
 def test_a_first_round_takes_the_snapshot_and_the_log_behind_it_in_one_commit(tiering: Tiering):

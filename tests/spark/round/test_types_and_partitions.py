@@ -11,12 +11,12 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import Row
 from spark_support import Tiering
 
+from engine_support import new_path
 from fluss_tiering.formats.schema import arrow_schema
-from fluss_tiering.lake.iceberg.catalog import IcebergCatalogs
 from fluss_tiering.lake.iceberg.metadata.summary import from_summary
 from fluss_tiering.lake.protocol import LakeCommit
 from fluss_tiering.model.errors import ErrorCode, FlussTieringError
-from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, TablePath, WriteKind
+from fluss_tiering.model.table import Column, DataType, TableBucket, TableDescriptor, TableInfo, WriteKind
 
 OPTIONS = {"table.datalake.enabled": "true", "table.datalake.freshness": "3min"}
 
@@ -40,10 +40,8 @@ def rows_of(types: dict[str, tuple[Any, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def make(tiering: Tiering, name: str, columns: tuple[Column, ...], **arguments: Any) -> TableInfo:
-    return tiering.client.create_table(
-        TablePath("typed", name), TableDescriptor(columns, properties=OPTIONS, **arguments)
-    )
+def make(tiering: Tiering, columns: tuple[Column, ...], **arguments: Any) -> TableInfo:
+    return tiering.client.create_table(new_path(), TableDescriptor(columns, properties=OPTIONS, **arguments))
 
 
 def write(tiering: Tiering, table: TableInfo, rows: list[dict[str, Any]], kind: WriteKind | None = None) -> None:
@@ -61,32 +59,13 @@ def lake_rows(tiering: Tiering, table: TableInfo) -> list[dict[str, Any]]:
     return [{name: in_utc(row[name]) for name in names} for row in tiering.lake(table)]
 
 
-def test_every_type_reaches_the_lake_from_a_log_a_snapshot_and_changes(tiering: Tiering):
-    columns, rows = columns_of(VALUES), rows_of(VALUES)
-    log = make(tiering, "log", columns)
-    keyed = make(tiering, "keyed", columns, primary_key=("id",), num_buckets=2)
-    write(tiering, log, rows)
-    write(tiering, keyed, rows[:2])
-    tiering.client.take_kv_snapshots([keyed.path])
-    assert [result.error for result in tiering.tier_all(log, keyed)] == [None, None]
-    assert lake_rows(tiering, keyed) == rows[:2]
-    write(tiering, keyed, [{**rows[2], "id": 0}, rows[2]])
-    write(tiering, keyed, [{"id": 1}], WriteKind.DELETE)
-    tiering.tier(keyed)
-
-    assert lake_rows(tiering, log) == rows
-    assert lake_rows(tiering, keyed) == [{**rows[2], "id": 0}, rows[2]]
-    assert tiering.equal(log)
-    assert tiering.equal(keyed)
-
-
 def test_times_reach_the_lake_and_spark(tiering: Tiering):
     columns, rows = columns_of(TIMES), rows_of(TIMES)
-    log = make(tiering, "times", columns)
+    log = make(tiering, columns)
     write(tiering, log, rows)
     tiering.tier(log)
 
-    metadata = IcebergCatalogs(tiering.spark).open_table(log).java_table.operations().current().metadataFileLocation()
+    metadata = tiering.lake_table(log).metadata_file
     read = StaticTable.from_metadata(metadata).scan().to_arrow().select([column.name for column in columns])
     assert read.to_pylist() == rows
     # Spark reads no times from Iceberg.
@@ -101,10 +80,11 @@ def plain_rows(rows: list[Row], columns: tuple[Column, ...]) -> list[dict[str, A
     return [{column.name: plain(row[column.name]) for column in columns} for row in rows]
 
 
-def test_nested_types_reach_the_lake_and_spark(tiering: Tiering):
-    columns, rows = columns_of(NESTED), rows_of(NESTED)
-    log = make(tiering, "nested", columns, num_buckets=1)
-    keyed = make(tiering, "nested_keyed", columns, primary_key=("id",), num_buckets=2)
+@pytest.mark.parametrize("types", [VALUES, NESTED], ids=["plain", "nested"])
+def test_every_type_reaches_the_lake_and_spark(tiering: Tiering, types: dict[str, tuple[Any, Any]]):
+    columns, rows = columns_of(types), rows_of(types)
+    log = make(tiering, columns)
+    keyed = make(tiering, columns, primary_key=("id",), num_buckets=2)
     write(tiering, log, rows)
     write(tiering, keyed, rows[:2])
     tiering.client.take_kv_snapshots([keyed.path])
@@ -151,7 +131,7 @@ def offsets_in_summary(tiering: Tiering, table: TableInfo) -> dict[TableBucket, 
 
 
 def test_a_partitioned_log_table_is_tiered_as_partitions_come_and_go(tiering: Tiering):
-    table = make(tiering, "plog", PARTITIONED, num_buckets=2, partition_keys=("day", "zone"))
+    table = make(tiering, PARTITIONED, num_buckets=2, partition_keys=("day", "zone"))
     first = [row(1, "mon", "a"), row(2, "mon", "b", "us"), row(3, "tue", None)]
     write(tiering, table, first)
     tiering.tier(table)
@@ -189,7 +169,6 @@ def test_a_partitioned_log_table_is_tiered_as_partitions_come_and_go(tiering: Ti
 def test_a_partitioned_primary_key_table_replaces_and_deletes_within_a_partition(tiering: Tiering):
     table = make(
         tiering,
-        "pkeyed",
         PARTITIONED,
         primary_key=("id", "day"),
         bucket_keys=("id",),
