@@ -1,6 +1,6 @@
 """Every kind of failure really happens: the first line of the status names its cause, within a bounded time (S10).
 
-A failed round keeps nothing and affects no other table. See also test_lease_life.py (missing snapshot, refused acquire)
+A failed round keeps nothing and affects no other table. See also test_lease_life.py (missing snapshots)
 and test_outcomes.py.
 """
 

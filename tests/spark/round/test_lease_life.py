@@ -1,4 +1,4 @@
-"""The life of an application's lease: slow releases, refusals, restarts, retries and late attempts.
+"""The life of an application's lease: slow releases, restarts, retries and late attempts.
 
 The server, Spark and Iceberg are real. A proxy in front of the server, or a waiting worker, injects the faults.
 """
