@@ -106,6 +106,18 @@ def test_the_test_button_tells_certificates_of_clients_apart(monkeypatch, tmp_pa
         assert "has a wrong tls_key in its extra" in tested(tls_cert=known.cert, tls_key=stranger.key)[1]
 
 
+def test_the_test_button_tells_of_a_certificate_for_another_name(monkeypatch, tmp_path):
+    authority = Authority(tmp_path / "ca")
+    named = authority.pair("named", "named", host="tiering.example.com")
+    with ServerThread(tmp_path / "data", tls_cert_file=named.cert, tls_key_file=named.key) as running:
+        fields = {"conn_type": "fluss", "host": "127.0.0.1", "port": running.server.port}
+        monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps({**fields, "extra": {"tls_ca": str(authority.cert)}}))
+        works, message = FlussHook("other").test_connection()
+    assert not works
+    assert message.startswith("The TLS handshake failed: ")
+    assert "its certificate is for another name" in message
+
+
 def test_a_uri_and_a_file_do_as_well(monkeypatch, guarded, tmp_path):
     file = tmp_path / "token"
     file.write_text(f"{guarded.tokens['reader']}\n")

@@ -157,9 +157,8 @@ def test_a_failure_is_told_in_the_applications_own_words(server, spark, context,
     assert str(error.value) == "compact failed for 1 of 2 tables: db.b: no space left"
 
 
-@pytest.mark.parametrize(
-    ("operator", "wrong"), list(zip(OPERATORS, ["missing", "switched off", "missing"], strict=True))
-)
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("wrong", ["missing", "switched off"])
 def test_a_table_that_cannot_be_maintained_is_named_and_not_tried_again(
     client, spark, context, new_table, operator, wrong
 ):

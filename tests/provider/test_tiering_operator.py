@@ -214,6 +214,7 @@ def test_a_task_of_an_older_attempt_stops(client, spark, make, context, lease): 
     ("try_number", "state", "reason"),
     [
         (1, "running", None),
+        (1, "restarting", None),
         (3, "running", "task submit was killed"),
         # A person cleared it, so a try follows.
         (3, "restarting", None),

@@ -182,9 +182,17 @@ def test_an_error_is_that_of_the_platform_and_the_last_try_leaves_nothing(client
     assert ended.state is TieringState.FAILED
 
 
-@pytest.mark.parametrize(("try_number", "reason"), [(1, None), (3, "task submit was killed")])
+@pytest.mark.parametrize(
+    ("try_number", "state", "reason"),
+    [
+        (1, "running", None),
+        (3, "running", "task submit was killed"),
+        (3, "restarting", None),
+        (1, "success", "task submit was marked success"),
+    ],
+)
 def test_a_kill_reaches_the_platform_and_ends_the_attempt_if_no_try_follows(
-    client, context, lease, task_states, monkeypatch, try_number, reason
+    client, context, lease, task_states, monkeypatch, try_number, state, reason
 ):
     begun, killed = threading.Event(), threading.Event()
 
@@ -199,11 +207,11 @@ def test_a_kill_reaches_the_platform_and_ends_the_attempt_if_no_try_follows(
     with ThreadPoolExecutor(1) as pool:
         executed = pool.submit(task.execute, context("submit", try_number=try_number, max_tries=2))
         assert begun.wait(60)
-        task_states["submit"] = "running"
+        task_states["submit"] = state
         task.on_kill()
         error = executed.exception(60)
     assert isinstance(error, AirflowException)
-    assert "killed" in str(error)
+    assert "killed" in str(error) or "marked" in str(error)
     assert "somebody" not in str(error)
     assert client.lease_outcome(lease["lease_id"], lease["attempt_token"]).cancelled_reason == reason
 

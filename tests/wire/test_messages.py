@@ -62,13 +62,16 @@ FLUSS: dict[type, str] = {
     tiering_pb2.PrepareLakeTableSnapshotRequest: "bucket_offsets ignore_previous_table_offsets",
 }
 """The fields of Fluss's messages in the order of their numbers, from 1 on; `_` stands for a number without a field."""
+SCANS = {pb.PbScanReqForBucket, pb.ScanKvRequest, pb.ScanKvResponse}
 
 
 @cases(("message", "names"), FLUSS.items())
 def test_fields_are_those_of_fluss(message: type, names: str) -> None:  # S17
     numbers = {field.name: field.number for field in message.DESCRIPTOR.fields}
     expected = {name: number for number, name in enumerate(names.split(), start=1) if name != "_"}
-    assert {name: number for name, number in numbers.items() if number < 100} == expected
+    # Messages of scans have no fields of our own.
+    of_fluss = numbers if message in SCANS else {name: number for name, number in numbers.items() if number < 100}
+    assert of_fluss == expected
 
 
 @cases(

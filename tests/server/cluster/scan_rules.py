@@ -284,6 +284,6 @@ def the_last_number_comes_again(on: Scanning) -> list:
 
 @rule("K17", MORE, MORE, MORE, TOO_MANY)
 def scanners_that_were_closed_hold_nothing(on: Scanning) -> list:
-    for _ in range(30):
+    for _ in range(300):
         on.close(on.open(batch_size_bytes=1).scanner_id)
     return outcomes(*[on.open() for _ in range(4)])
