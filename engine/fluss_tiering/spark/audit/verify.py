@@ -66,8 +66,8 @@ class _Scope:
         offsets: The offsets up to which it has the logs.
         held: The buckets of which it has something.
         begin: The snapshot after which the logs are compared; None if they are compared from their start.
-        only_added: Whether of the lake only the rows are compared that rounds have added after that snapshot, not
-            whether those before it are still there.
+        added_after: The id of that snapshot if, of the lake, only what was added after it is compared; None if the rows
+            of the snapshot have to be there, too.
     """
 
     table: TableInfo
@@ -76,7 +76,7 @@ class _Scope:
     offsets: Mapping[TableBucket, int]
     held: Sequence[BucketInfo]
     begin: CommittedSnapshot | None
-    only_added: bool
+    added_after: int | None
 
 
 def verify_table(
@@ -98,10 +98,10 @@ def verify_table(
 
     Raises:
         FlussTieringError: INVALID_REQUEST if the table has a TIME column, or a primary key and only newer rows are
-            asked for; STORAGE if the lake or the storage cannot be
-            read; CORRUPT_DATA if a file of the lake is missing or damaged; LAKE_TABLE_MISMATCH if the lake table is
-            gone or belongs to another table; UNAVAILABLE if the server cannot be reached; LOG_OFFSET_OUT_OF_RANGE if
-            the log no longer begins at the table's start and there is no KV snapshot from before the lake's offsets.
+            asked for; STORAGE if the lake or the storage cannot be read; CORRUPT_DATA if a file of the lake is missing
+            or damaged; LAKE_TABLE_MISMATCH if the lake table is gone or belongs to another table; UNAVAILABLE if the
+            server cannot be reached; LOG_OFFSET_OUT_OF_RANGE if the log no longer begins at the table's start and there
+            is no KV snapshot from before the lake's offsets.
     """
     refuse_times(table, "compare this one with another reader of the lake, for example DuckDB")
     known = client.lake_snapshot(table.path)
@@ -141,7 +141,7 @@ def verify_table(
     after = begin.snapshot_id if old and begin is not None else None
     if after == snapshot_id:
         return TableAudit(table.path, snapshot_id, after_snapshot_id=after)
-    scope = _Scope(table, lake_table, snapshot_id, offsets, held, begin, only_added=after is not None)
+    scope = _Scope(table, lake_table, snapshot_id, offsets, held, begin, after)
     with _source_plan(client, scope, limits, target=target) as plan:
         try:
             source_rows, lake_rows = _sides(client, spark, scope, plan, target)
@@ -236,7 +236,7 @@ def _sides(
     source, lake = without_records(table, source, now), without_records(table, lake, now)
     if scope.lake.is_clean:
         source, lake = without_places(table, source), without_places(table, lake)
-    if scope.begin is not None and not scope.only_added:
+    if scope.begin is not None and scope.added_after is None:
         before = without_records(table, _lake(spark, scope, scope.begin.snapshot_id, plan), now)
         source = source.unionByName(without_places(table, before), allowMissingColumns=True)
     return source, lake
@@ -316,8 +316,8 @@ def _source(client: TieringClient, spark: SparkSession, table: TableInfo, plan: 
 def _lake(spark: SparkSession, scope: _Scope, snapshot_id: int, plan: RoundPlan) -> DataFrame:
     """Return the lake's rows of the buckets that the source still has, from the start of its logs on."""
     table, held = scope.table, scope.held
-    if scope.only_added and scope.begin is not None:
-        options = {"start-snapshot-id": scope.begin.snapshot_id, "end-snapshot-id": snapshot_id}
+    if scope.added_after is not None:
+        options = {"start-snapshot-id": scope.added_after, "end-snapshot-id": snapshot_id}
         rows = spark.read.options(**options).table(lake_table_name(table))
     else:
         rows = spark.read.option("versionAsOf", snapshot_id).table(lake_table_name(table))
